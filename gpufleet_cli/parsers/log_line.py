@@ -1,0 +1,42 @@
+"""A log line with its wrappers taken off, and the contract of the modules that recognise lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpufleet_cli.facts import Fact, Origin, Speaker
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line as the program wrote it: no wrapper, no rank prefix, no ANSI, no carriage return.
+
+    `at_ns` is the wrapper's time where it has one, else the line's own, else None.
+    `zone_stated` is False when a time had no zone and UTC was assumed.
+    """
+
+    text: str
+    at_ns: int | None
+    zone_stated: bool
+    speaker: Speaker
+    path: str
+    line: int
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(path=self.path, line=self.line)
+
+
+Following = Callable[[int], Sequence[LogLine]]
+"""Give me up to N lines after this one that the same speaker wrote (or that carry no speaker)."""
+
+
+class Recogniser(Protocol):
+    """A module that knows some lines. `PATTERNS` are RE2 regexes for the bytes pass over the raw
+    file: a line that matches none of any module's patterns is never decoded."""
+
+    PATTERNS: tuple[str, ...]
+
+    def recognise(self, line: LogLine, following: Following) -> Iterator[Fact]: ...
