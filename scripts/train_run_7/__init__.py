@@ -1,0 +1,1 @@
+"""The parts of the bundled incident, made by make_train_run_7.py."""
