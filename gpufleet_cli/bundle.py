@@ -1,28 +1,388 @@
-"""The target on disk as a list of Evidence: folders, single files, archives, standard input."""
+"""The target on disk as a list of Evidence: folders, single files, archives, standard input.
+
+Reading a target writes nothing. A link that leads out of it is named and not followed, a special
+file is named and not opened, an archive is read in place one level deep, and `case.json` is never
+read. What could not be had is a Gap. Names are made visible here (`plain_text`), so that no path
+in any message or report can carry a control character.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Literal
 
-HEAD_BYTES = 65_536
+from gpufleet_cli.archive import (
+    MEMBER_LIMIT,
+    Member,
+    inside,
+    is_tar,
+    is_zip,
+    tar_members,
+    zip_members,
+)
+from gpufleet_cli.errors import ParseError, TargetError
+from gpufleet_cli.evidence import HEAD_BYTES as HEAD_BYTES
+from gpufleet_cli.evidence import Evidence as Evidence
+from gpufleet_cli.evidence import Target as Target
+from gpufleet_cli.facts import Gap, Origin
+from gpufleet_cli.plain_text import visible
+from gpufleet_cli.timestamps import parse_rfc3339
+from gpufleet_cli.unpack import (
+    FILE_LIMIT,
+    Packed,
+    Slice,
+    bare_name,
+    codec_of,
+    reader,
+    stream,
+    unpack_head,
+)
+
+STANDARD_INPUT = "-"
+_SNIFF_BYTES = 1024
+_MANIFEST_LIMIT = 64 << 20
+_NEVER_READ = re.compile(r"case\.json(\.(gz|zst|zstd|bz2|xz))?", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """One file of the target. `path` is inside the target with `/`; `head` its first bytes after
-    decompression. `file` is the path on disk when the bytes lie there uncompressed (so that they
-    can be mapped or handed to a worker), else None and `content` has them."""
+def looks_like_path(text: str) -> bool:
+    """Whether TARGET names a place on disk: it exists there, or it is spelled like a path."""
+    if text == STANDARD_INPUT or text in (".", "..") or text.startswith(("/", "./", "../")):
+        return True
+    return os.path.lexists(text)
 
-    path: str
-    size_bytes: int
-    head: bytes
-    file: Path | None = None
-    content: bytes | None = field(default=None, repr=False)
 
-    def read(self) -> bytes:
-        """All bytes, decompressed."""
-        if self.content is not None:
-            return self.content
-        assert self.file is not None
-        return self.file.read_bytes()
+def read_target(place: Path | str, *, follow_links: bool = False) -> Target:
+    """List the evidence of a folder, file or archive, or of standard input for `-`."""
+    if str(place) == STANDARD_INPUT:
+        return _read_standard_input()
+    path = Path(place)
+    shown = visible(str(place))
+    try:
+        mode = path.stat().st_mode
+        name = visible(path.resolve().name) or shown
+    except (OSError, ValueError, RuntimeError) as exc:
+        raise TargetError(f"{shown}: {_reason(exc)}", hint="check the path") from exc
+    if stat.S_ISDIR(mode):
+        found = _Found()
+        _read_folder(path, found, follow_links=follow_links)
+        return found.target(name)
+    if not stat.S_ISREG(mode):
+        raise TargetError(
+            f"{shown} is a {_special_name(mode)}: not opened",
+            hint="to read a stream, pipe it into: gpufleet triage -",
+        )
+    if _NEVER_READ.fullmatch(path.name):
+        raise TargetError(f"{shown}: a case.json is never read as evidence")
+    if not os.access(path, os.R_OK):
+        raise TargetError(f"{shown}: permission denied", hint="check who may read it")
+    return _read_single(path, name)
+
+
+def _reason(exc: Exception) -> str:
+    if isinstance(exc, FileNotFoundError | NotADirectoryError):
+        return "no such file or folder"
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror.lower()
+    return "not a path that can be read"
+
+
+def _special_name(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "named pipe"
+    if stat.S_ISSOCK(mode):
+        return "socket"
+    return "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "special file"
+
+
+class _Found:
+    """What the walk has met so far: the only thing here that fills up."""
+
+    def __init__(self) -> None:
+        self.evidences: dict[str, Evidence] = {}
+        self.gaps: list[Gap] = []
+        self.seen: set[tuple[int, int]] = set()
+
+    def gap(self, path: str, why: str, would_settle: str = "") -> None:
+        shown = visible(path)
+        origin = Origin(path=shown)
+        self.gaps.append(Gap(what=shown, why=why, would_settle=would_settle, origin=origin))
+
+    def add(self, evidence: Evidence) -> None:
+        """A second file of the same name (`a.log` beside `a.log.gz`) keeps its own."""
+        path = evidence.path
+        number = 2
+        while path in self.evidences:
+            path = f"{evidence.path}~{number}"
+            number += 1
+        evidence.path = path
+        self.evidences[path] = evidence
+
+    def is_full(self, path: str) -> bool:
+        if len(self.evidences) < MEMBER_LIMIT:
+            return False
+        self.gap(path, f"over {MEMBER_LIMIT:,} files: this one and those behind it are not read")
+        return True
+
+    def target(self, name: str) -> Target:
+        manifest = _manifest(self.evidences)
+        return Target(
+            kind="directory" if manifest is None else "bundle",
+            name=name,
+            evidences=tuple(self.evidences[path] for path in sorted(self.evidences)),
+            gaps=tuple(sorted(self.gaps, key=lambda gap: (gap.what, gap.why))),
+            captured_ns=_time_of(manifest, "captured_at"),
+            job=_text_of(manifest, "job"),
+            namespace=_text_of(manifest, "namespace"),
+        )
+
+
+# --- Folders --------------------------------------------------------------------------------------
+
+
+def _read_folder(root: Path, found: _Found, *, follow_links: bool) -> None:
+    real_root = Path(os.path.realpath(root))
+    for entry, path in _entries(root, found, real_root, follow_links=follow_links):
+        if found.is_full(path):
+            return
+        place = Path(entry.path)
+        head = _sniff(place, path, found)
+        if head is not None:
+            _add_file(place, path, head, entry.stat().st_size, found)
+
+
+def _entries(
+    root: Path, found: _Found, real_root: Path, *, follow_links: bool
+) -> Iterator[tuple[os.DirEntry[str], str]]:
+    """Regular files below a folder, in sorted order; the rest becomes gaps on the way."""
+    waiting: list[tuple[str, str]] = [(str(root), "")]
+    while waiting:
+        folder, prefix = waiting.pop()
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as exc:
+            found.gap(prefix or str(root), f"cannot be listed: {_reason(exc)}")
+            continue
+        below: list[tuple[str, str]] = []
+        for entry in entries:
+            path = prefix + entry.name
+            try:
+                if entry.is_symlink() and not _may_follow(
+                    entry, path, found, real_root, follow_links=follow_links
+                ):
+                    continue
+                if entry.is_dir():
+                    below.append((entry.path, path + "/"))
+                elif _NEVER_READ.fullmatch(entry.name):
+                    continue
+                elif entry.is_file():
+                    yield entry, path
+                else:
+                    found.gap(path, f"a {_special_name(entry.stat().st_mode)}: not opened")
+            except OSError as exc:
+                found.gap(path, f"cannot be read: {_reason(exc)}")
+        waiting.extend(reversed(below))
+
+
+def _may_follow(
+    entry: os.DirEntry[str], path: str, found: _Found, real_root: Path, *, follow_links: bool
+) -> bool:
+    """A link to something inside is read where it lies; one that leads out is named."""
+    goal = Path(os.path.realpath(entry.path))
+    try:
+        status = goal.stat()
+    except OSError:
+        found.gap(path, "a link to something that does not exist")
+        return False
+    if goal.is_relative_to(real_root):
+        return False
+    if not follow_links:
+        found.gap(path, "a link that leads out of the target: not followed", "--follow-links")
+        return False
+    identity = (status.st_dev, status.st_ino)
+    if identity in found.seen or real_root.is_relative_to(goal):
+        return False  # read already under another name, or a loop around the target itself
+    found.seen.add(identity)
+    return True
+
+
+def _sniff(place: Path, path: str, found: _Found) -> bytes | None:
+    """The first bytes of a regular file; never blocks, should it have become a pipe meanwhile."""
+    try:
+        handle = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                found.gap(path, "not a regular file any more: not read")
+                return None
+            return os.read(handle, _SNIFF_BYTES)
+        finally:
+            os.close(handle)
+    except OSError as exc:
+        found.gap(path, f"cannot be read: {_reason(exc)}")
+        return None
+
+
+def _add_file(place: Path, path: str, head: bytes, size: int, found: _Found) -> None:
+    """A file of a folder: an archive is opened one level deep, others are evidence."""
+    kind = _archive_kind(place, head)
+    if kind == "tar" or (kind == "zip" and _is_named_zip(path)):
+        _add_archive(place, head, path + "/", found)
+        return
+    codec = codec_of(head)
+    if codec is None:
+        found.add(Evidence(path=visible(path), size_bytes=size, file=place))
+        return
+    packed = Packed(Slice(place, 0, size), (codec,), size)
+    found.add(Evidence(path=visible(bare_name(path)), size_bytes=size, packed=packed))
+
+
+# --- Archives -------------------------------------------------------------------------------------
+
+
+def _read_single(path: Path, name: str) -> Target:
+    """A target that is one file: an archive by its content, whatever its name, or one log."""
+    found = _Found()
+    head = _sniff(path, path.name, found)
+    if head is None:
+        raise TargetError(f"{visible(str(path))}: {found.gaps[0].why}")
+    if _archive_kind(path, head) is not None:
+        _add_archive(path, head, "", found)
+    else:
+        _add_file(path, path.name, head, path.stat().st_size, found)
+    return found.target(name)
+
+
+def _archive_kind(source: Path | bytes, head: bytes) -> Literal["zip", "tar"] | None:
+    if is_zip(head):
+        return "zip"
+    if is_tar(head):
+        return "tar"
+    if codec_of(head) is None:
+        return None
+    return "tar" if is_tar(unpack_head(_whole(source, head), 512)) else None
+
+
+def _is_named_zip(path: str) -> bool:
+    """Checkpoints, wheels and numpy files are zips as well, and are none of our archives."""
+    return path.lower().endswith(".zip")
+
+
+def _whole(source: Path | bytes, head: bytes) -> Packed:
+    codec = codec_of(head)
+    size = len(source) if isinstance(source, bytes) else source.stat().st_size
+    place = source if isinstance(source, bytes) else Slice(source, 0, size)
+    return Packed(place, () if codec is None else (codec,), size)
+
+
+def _members(source: Path | bytes, head: bytes) -> Iterable[Member]:
+    if is_zip(head):
+        return zip_members(source)
+    if is_tar(head) and isinstance(source, Path):
+        return tar_members(source)
+    return tar_members(reader(stream(_whole(source, head))))
+
+
+def _add_archive(source: Path | bytes, head: bytes, prefix: str, found: _Found) -> None:
+    """Members become evidence; of two members of one name the later counts, as when extracted."""
+    taken: dict[str, Evidence] = {}
+    try:
+        for member in _members(source, head):
+            inner = inside(member.name)
+            path = prefix + (member.name if inner is None else inner)
+            if len(taken) >= MEMBER_LIMIT:
+                found.gap(path, f"over {MEMBER_LIMIT:,} members: the rest is not read")
+                break
+            if inner is None:
+                found.gap(path, "its name leads out of the archive: not read")
+            elif member.kind == "folder" or _NEVER_READ.fullmatch(inner.rsplit("/", 1)[-1]):
+                continue
+            else:
+                _take_member(member, path, taken, found)
+    except ParseError as exc:
+        found.gap(prefix.rstrip("/") or "the archive", exc.message)
+    for evidence in taken.values():
+        found.add(evidence)
+
+
+_REFUSED = {
+    "link": "a link inside an archive: not followed",
+    "special": "a device or pipe inside an archive: not read",
+    "sparse": "a sparse file inside an archive: not read",
+    "encrypted": "encrypted: not read",
+}
+
+
+def _take_member(member: Member, path: str, taken: dict[str, Evidence], found: _Found) -> None:
+    if member.packed is None:
+        found.gap(path, member.refused or _REFUSED[member.kind])
+        return
+    packed = member.packed
+    head = unpack_head(packed, _SNIFF_BYTES)
+    if is_tar(head) or (is_zip(head) and _is_named_zip(path)):
+        found.gap(path, "an archive inside an archive: not understood")
+        return
+    codec = codec_of(head)
+    if codec is not None:
+        packed = Packed(packed.place, (*packed.codecs, codec), packed.size)
+        if is_tar(unpack_head(packed, 512)):
+            found.gap(path, "an archive inside an archive: not understood")
+            return
+        path = bare_name(path)
+    shown = visible(path)
+    if shown in taken:
+        found.gap(path, "stands twice in the archive: the later one is read")
+    taken[shown] = Evidence(path=shown, size_bytes=packed.size, packed=packed)
+
+
+# --- Standard input, manifest ---------------------------------------------------------------------
+
+
+def _read_standard_input() -> Target:
+    content = sys.stdin.buffer.read(FILE_LIMIT + 1)
+    found = _Found()
+    if len(content) > FILE_LIMIT:
+        content = content[:FILE_LIMIT]
+        found.gap("standard input", "over 2 GiB: the rest is not read")
+    head = content[:_SNIFF_BYTES]
+    if _archive_kind(content, head) is not None:
+        _add_archive(content, head, "", found)
+    elif codec_of(head) is not None:
+        packed = _whole(content, head)
+        found.add(Evidence(path="standard-input", size_bytes=len(content), packed=packed))
+    else:
+        found.add(Evidence(path="standard-input", size_bytes=len(content), content=content))
+    return found.target("standard-input")
+
+
+def _manifest(evidences: dict[str, Evidence]) -> dict[str, object] | None:
+    """The manifest that `collect` wrote, taken out of the evidence; any other file stays in."""
+    for path in sorted(evidences, key=lambda path: (path.count("/"), path)):
+        if path.rsplit("/", 1)[-1] != "manifest.json" or path.count("/") > 1:
+            continue
+        if evidences[path].size_bytes > _MANIFEST_LIMIT:
+            continue
+        try:
+            document = json.loads(evidences[path].read())
+        except (ValueError, RecursionError, ParseError):
+            continue
+        if isinstance(document, dict) and str(document.get("schema")).startswith("gpufleet.bundle/"):
+            del evidences[path]
+            return document
+    return None
+
+
+def _text_of(manifest: dict[str, object] | None, key: str) -> str | None:
+    value = None if manifest is None else manifest.get(key)
+    return visible(value) if isinstance(value, str) and value else None
+
+
+def _time_of(manifest: dict[str, object] | None, key: str) -> int | None:
+    text = _text_of(manifest, key)
+    stamp = None if text is None else parse_rfc3339(text)
+    return None if stamp is None else stamp[0]
