@@ -331,7 +331,11 @@ class XidEvent:
     log counts from boot and the boot time is not known (`boot_s` then has the seconds).
     `resolution_s` is how wrong the time can be by itself: 0 for a kernel log, one scrape for a
     gauge. `pci_bus_id` is as written. `repeats` counts further lines of the same burst.
-    `severity`, `unit`, `subcode`, `link` are filled for NVLink 5 codes 144-150; `recovery` for 154.
+    `severity`, `unit`, `subcode`, `link` are filled for NVLink 5 codes 144-150; `recovery` for 154;
+    `unit` is "GPC 7, TPC 7" for 13. `words` are the hexadecimal words of the line (74, 144-150).
+    `year_stated` False: the line has no year, `at_ns` stands in a wrong one until
+    `parsers.kernel_log.with_year` puts it near a known time. `gpu_instance` is a MIG instance.
+    `seen_ns` is the first sample that shows an undated gauge value.
     """
 
     xid: int
@@ -356,6 +360,9 @@ class XidEvent:
     caused_by: int | None = None
     repeats: int = 0
     zone_stated: bool = True
+    year_stated: bool = True
+    gpu_instance: int | None = None
+    seen_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +379,9 @@ class SxidEvent:
     origin: Origin
     boot_s: float | None = None
     zone_stated: bool = True
+    year_stated: bool = True
+    resolution_s: float = 0.0
+    repeats: int = 0
 
 
 class HostSign(StrEnum):
@@ -398,7 +408,11 @@ class HostSign(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEvent:
-    """A kernel line that is not an Xid. `pod_uid` comes from the cgroup path, with dashes."""
+    """A kernel line that is not an Xid. `pod_uid` comes from the cgroup path, with dashes.
+
+    `fatal` is False for corrected errors, None where the line does not say. `device` is a network
+    interface, an adapter or a disk; `repeats` counts further lines of the same burst.
+    """
 
     sign: HostSign
     node: str | None
@@ -413,6 +427,10 @@ class HostEvent:
     server: str | None = None
     fatal: bool | None = None
     zone_stated: bool = True
+    year_stated: bool = True
+    device: str | None = None
+    container_id: str | None = None
+    repeats: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,6 +443,64 @@ class SeriesEnd:
     gpu_index: int | None
     last_ns: int
     others_last_ns: int
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLogSpan:
+    """What one kernel log covers, so that "no Xid" can be said of a stretch of time and no more.
+
+    `boot_first_s`/`boot_last_s` are seconds since boot, for logs that count from it. `lines` is the
+    number of lines read.
+    """
+
+    node: str | None
+    first_ns: int | None
+    last_ns: int | None
+    boot_first_s: float | None
+    boot_last_s: float | None
+    lines: int
+    zone_stated: bool
+    year_stated: bool
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBoot:
+    """When a node booted, so that kernel logs that count from it get their times.
+
+    `error_s` is how wrong it can be; `how` says which line or metric told it.
+    """
+
+    node: str | None
+    boot_ns: int
+    error_s: float
+    how: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReading:
+    """One DCGM field of one GPU over the samples at hand; blanks and NaN are left out.
+
+    `field` is the DCGM name before 4.6. `changed_ns` is the last sample whose value differs from
+    the one before it. `median` serves to compare a GPU with its peers.
+    """
+
+    field: str
+    node: str | None
+    gpu_uuid: str | None
+    pci_bus_id: str | None
+    gpu_index: int | None
+    first: float
+    last: float
+    low: float
+    high: float
+    median: float
+    first_ns: int
+    last_ns: int
+    changed_ns: int | None
+    samples: int
     origin: Origin
 
 
@@ -451,7 +527,12 @@ class ContainerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
-    """One pod. `rank_container` is the name of the container that runs the ranks, where known."""
+    """One pod. `rank_container` is the name of the container that runs the ranks, where known.
+
+    `rendezvous` is "static" when the spec fixes the node rank, "c10d" when torchrun's agents sort
+    themselves and `node_rank` is no more than a guess. `nproc` is processes per pod as the spec says.
+    `attempt` is the controller's restart attempt. `terminating`: asked to go, still there.
+    """
 
     name: str
     namespace: str | None
@@ -473,11 +554,19 @@ class PodState:
     origin: Origin
     scheduled: bool | None = None
     unscheduled_why: str | None = None
+    nproc: int | None = None
+    rendezvous: Literal["static", "c10d"] | None = None
+    attempt: int | None = None
+    hostname: str | None = None
+    terminating: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """One node. `bad_conditions` are (type, status, reason, message, since_ns) known to mean ill."""
+    """One node. `bad_conditions` are (type, status, reason, message, since_ns) known to mean ill.
+
+    `doubtful_conditions` are of types that no source at hand describes: shown, never scored alone.
+    """
 
     name: str
     ready: Literal["True", "False", "Unknown"] | None
@@ -494,11 +583,17 @@ class NodeState:
     labels: tuple[tuple[str, str], ...]
     taints: tuple[str, ...]
     origin: Origin
+    uid: str | None = None
+    boot_id: str | None = None
+    doubtful_conditions: tuple[tuple[str, str, str, str, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterEvent:
-    """One Kubernetes event. `age_error_s` is the width of a relative age such as `14m`."""
+    """One Kubernetes event. `age_error_s` is the width of a relative age such as `14m`.
+
+    `at_ns`/`age_s` is the last time it was seen, `first_*` the first, `count` how often.
+    """
 
     reason: str
     kind: str
@@ -509,6 +604,20 @@ class ClusterEvent:
     at_ns: int | None
     age_s: float | None
     age_error_s: float
+    origin: Origin
+    first_ns: int | None = None
+    first_age_s: float | None = None
+    count: int = 1
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLease:
+    """A node's heartbeat lease: the kubelet was alive at `renewed_ns`. The best clock of a death."""
+
+    node: str
+    renewed_ns: int
+    duration_s: float
     origin: Origin
 
 
@@ -528,6 +637,7 @@ class SchedulerJob:
     tasks: int | None
     origin: Origin
     scheduler: Literal["slurm"] = "slurm"
+    zone_stated: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -539,6 +649,7 @@ class SchedulerNode:
     reason: str | None
     since_ns: int | None
     origin: Origin
+    zone_stated: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -643,9 +754,13 @@ Fact = (
     | XidEvent
     | SxidEvent
     | HostEvent
+    | KernelLogSpan
+    | NodeBoot
     | SeriesEnd
+    | GpuReading
     | PodState
     | NodeState
+    | NodeLease
     | ClusterEvent
     | SchedulerJob
     | SchedulerNode
