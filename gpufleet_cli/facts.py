@@ -91,7 +91,8 @@ class WatchdogTimeout:
     """A rank's watchdog gave up on a collective: the rank waited, so it is a witness.
 
     `group_rank` is the rank inside the group. `started_ns` = line time minus `ran_ms`.
-    Numels are None where unset.
+    Numels are None where unset. `at_ns` is None too where a later line only repeats the timeout.
+    `frames` are "function (file:line)" of the failed call, innermost first, where printed.
     """
 
     speaker: Speaker
@@ -105,6 +106,7 @@ class WatchdogTimeout:
     timeout_ms: int
     ran_ms: int
     origin: Origin
+    frames: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,12 +236,16 @@ class StepPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The step lines of one speaker in one stream: a thinned series, in file order, newest kept."""
+    """The step lines of one speaker in one stream: a thinned series, in file order, newest kept.
+
+    `series` keeps a validation bar apart from training: only "train" counts as progress of the job.
+    """
 
     speaker: Speaker
     points: tuple[StepPoint, ...]
     total_steps: int | None
     path: str
+    series: Literal["train", "validation"] = "train"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
