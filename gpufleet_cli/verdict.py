@@ -339,6 +339,18 @@ class DumpsReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why one rank is, or is not, the culprit. `would_change` is what would turn the answer."""
+
+    rank: int
+    row: RankRow | None
+    standing: RankStanding
+    headline: str
+    reasons: tuple[Claim, ...]
+    would_change: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileRead:
     """One file of the target and what was understood in it."""
 
