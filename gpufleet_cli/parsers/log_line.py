@@ -35,7 +35,15 @@ Following = Callable[[int], Sequence[LogLine]]
 
 class Recogniser(Protocol):
     """A module that knows some lines. `PATTERNS` are RE2 regexes for the bytes pass over the raw
-    file: a line that matches none of any module's patterns is never decoded."""
+    file: a line that matches none of any module's patterns is never decoded, and `recognise` is
+    called only for lines that match one of the module's own patterns.
+
+    The pass sees the raw line, wrapper and all: no `^`, no `$`, and no quote or tab that a JSON
+    wrapper would escape. A module may set `SAMPLED = True` (step lines): files too big to read
+    line by line then show it only lines near the head, near the tail, before the first complaint
+    and at a few places between. A step line is a `Progress` of one point; `training_log` joins
+    the points of one speaker into one `Progress` for the stream and thins them.
+    """
 
     PATTERNS: tuple[str, ...]
 
