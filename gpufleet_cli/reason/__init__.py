@@ -1,1 +1,381 @@
-"""Placeholder."""
+"""What follows from the facts: `Case` is all that rules may read; `build_case` joins it.
+
+Order of work: choose the attempt, build the identity map, correct the clocks, then place every
+fact on its rank and node and judge it against the onset of the incident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from gpufleet_cli.facts import (
+    ClusterEvent,
+    Fact,
+    Gap,
+    GroupStatus,
+    HostEvent,
+    IdentityLink,
+    JobNumbers,
+    LogSign,
+    NodeState,
+    Origin,
+    PodState,
+    Progress,
+    RankDump,
+    SchedulerJob,
+    SchedulerNode,
+    SeriesEnd,
+    Sign,
+    SxidEvent,
+    WatchdogTimeout,
+    Writes,
+    XidEvent,
+)
+from gpufleet_cli.parsers import kernel_log
+from gpufleet_cli.reason import (
+    attempts,
+    clocks,
+    job_state,
+    silence,
+    timeline,
+    topology,
+    wait_graph,
+    xid_history,
+)
+from gpufleet_cli.reason.placed import (
+    NS,
+    Checkpoints,
+    Placed,
+    PlacedHost,
+    PlacedSign,
+    PlacedSxid,
+    PlacedXid,
+    Silence,
+    Steps,
+    Stop,
+)
+from gpufleet_cli.reason.topology import Topology
+from gpufleet_cli.reason.wait_graph import GraphFinding
+
+DEFAULT_TIMEOUT_S = 600.0
+
+T = TypeVar("T", WatchdogTimeout, GroupStatus, LogSign, Progress)
+F = TypeVar("F")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """All facts of the subject attempt, placed; and the facts of earlier attempts that matter."""
+
+    given: tuple[JobNumbers, ...]
+    topology: Topology
+    attempt: int | None
+    cycle: int | None
+    as_of_ns: int | None
+    timeout_s: float
+    timeout_source: str
+    onset_ns: int | None
+    first_timeout_ns: int | None
+    timeouts: tuple[Placed[WatchdogTimeout], ...]
+    statuses: tuple[Placed[GroupStatus], ...]
+    signs: tuple[PlacedSign, ...]
+    earlier_signs: tuple[PlacedSign, ...]
+    steps: Steps
+    checkpoints: Checkpoints
+    silence: Mapping[int, Silence]
+    graph: GraphFinding | None
+    xids: tuple[PlacedXid, ...]
+    sxids: tuple[PlacedSxid, ...]
+    hosts: tuple[PlacedHost, ...]
+    series_ends: tuple[SeriesEnd, ...]
+    pods: tuple[PodState, ...]
+    nodes: tuple[NodeState, ...]
+    events: tuple[ClusterEvent, ...]
+    scheduler_jobs: tuple[SchedulerJob, ...]
+    scheduler_nodes: tuple[SchedulerNode, ...]
+    stop: Stop
+    offsets: Mapping[str, clocks.Offset]
+    gaps: tuple[Gap, ...]
+
+    def signs_of(self, *wanted: Sign) -> tuple[PlacedSign, ...]:
+        """The signs of some kinds, in order of time."""
+        return tuple(sign for sign in self.signs if sign.fact.sign in wanted)
+
+    @property
+    def witnesses(self) -> tuple[int, ...]:
+        """Ranks whose own watchdog gave up: they waited."""
+        return tuple(sorted({t.rank for t in self.timeouts if t.rank is not None}))
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        """All ranks of the job that are known to exist."""
+        size = self.topology.world_size
+        return tuple(self.topology.places) if size is None else tuple(range(size))
+
+
+def build_case(facts: Iterable[Fact], *, as_of_ns: int | None, captured_ns: int | None) -> Case:
+    """Join the facts of one target into the case of its subject attempt."""
+    subject = attempts.split(facts)
+    given = tuple(
+        sorted(
+            _of(subject.current, JobNumbers), key=lambda n: (n.source != "flag", str(n.origin or ""))
+        )
+    )
+    dumps = _of(subject.current, RankDump)
+    places = _topology(subject, given, dumps)
+    progress = _of(subject.current, Progress)
+    graph = wait_graph.analyse(
+        dumps,
+        world_size=places.world_size,
+        node_of={rank: p.node for rank, p in places.places.items() if p.node is not None},
+    ) if dumps else None
+    offsets = clocks.offsets(progress, places, {} if graph is None else graph.clock_offsets)
+
+    timeouts = _placed(_of(subject.current, WatchdogTimeout), places, offsets)
+    signs = _placed(_of(subject.current, LogSign), places, offsets)
+    earlier_signs = _placed(
+        [f for f in subject.earlier if isinstance(f, LogSign)], places, offsets
+    )
+    placed_progress = _place_progress(progress, places, offsets)
+    steps = timeline.steps(
+        placed_progress, [f for f in subject.earlier if isinstance(f, Progress)], given
+    )
+    writes = _of(subject.current, Writes)
+    quiet = silence.by_rank(writes, places, offsets)
+    timeout_s, timeout_source = _timeout(given, timeouts, graph)
+    newest = _newest(given, captured_ns, signs, timeouts, steps, quiet, graph)
+    now = as_of_ns if as_of_ns is not None else newest
+    onset = _onset(timeouts, graph, signs, steps)
+    saves = timeline.checkpoints(signs, earlier_signs, given, onset)
+    stop = job_state.judge(
+        given=given,
+        signs=signs,
+        timeouts=timeouts,
+        steps=steps,
+        pods=_of(subject.current, PodState),
+        scheduler=_of(subject.current, SchedulerJob),
+        dump_timed_out=None if graph is None else graph.timed_out_origin,
+        as_of_ns=now,
+    )
+    if stop.state == "running":
+        onset = steps.changed_ns
+    near = now if now is not None else onset
+    boot = next((n.boot_ns for n in given if n.boot_ns is not None), None)
+    span = xid_history.window(onset, now, timeout_s)
+    xids = [kernel_log.dated(e, near, boot) for e in _of(subject.current, XidEvent)]
+    hosts = [kernel_log.dated(e, near, boot) for e in _of(subject.current, HostEvent)]
+    sxids = [kernel_log.dated(e, near, boot) for e in _of(subject.current, SxidEvent)]
+    return Case(
+        given=given,
+        topology=places,
+        attempt=subject.attempt,
+        cycle=subject.cycle,
+        as_of_ns=now,
+        timeout_s=timeout_s,
+        timeout_source=timeout_source,
+        onset_ns=onset,
+        first_timeout_ns=min((t.at_ns for t in timeouts if t.at_ns is not None), default=None),
+        timeouts=timeouts,
+        statuses=_placed(_of(subject.current, GroupStatus), places, offsets),
+        signs=signs,
+        earlier_signs=earlier_signs,
+        steps=steps,
+        checkpoints=saves,
+        silence=quiet,
+        graph=graph,
+        xids=xid_history.place_xids(xids, places, offsets, span, onset),
+        sxids=xid_history.place_sxids(sxids, places, offsets, span),
+        hosts=xid_history.place_hosts(hosts, places, offsets, span),
+        series_ends=_of(subject.current, SeriesEnd),
+        pods=_of(subject.current, PodState),
+        nodes=_of(subject.current, NodeState),
+        events=_date_events(_of(subject.current, ClusterEvent), now),
+        scheduler_jobs=_of(subject.current, SchedulerJob),
+        scheduler_nodes=_of(subject.current, SchedulerNode),
+        stop=stop,
+        offsets=offsets,
+        gaps=_of(subject.current, Gap),
+    )
+
+
+def _of(facts: Iterable[Fact], kind: type[F]) -> tuple[F, ...]:
+    return tuple(fact for fact in facts if isinstance(fact, kind))
+
+
+def _topology(
+    subject: attempts.Attempts, given: Sequence[JobNumbers], dumps: Sequence[RankDump]
+) -> Topology:
+    stated = next(
+        ((n.world_size, n.source) for n in given if n.world_size is not None), None
+    )
+    return topology.build(
+        links=_of(subject.current, IdentityLink),
+        speakers=[s for s in map(attempts.speaker_of, subject.current) if s is not None],
+        pods=_of(subject.current, PodState),
+        nodes=_of(subject.current, NodeState),
+        stated_world_size=stated,
+        recorder_world_size=wait_graph.recorded_world_size(dumps),
+        gpus_per_node=next((n.gpus_per_node for n in given if n.gpus_per_node is not None), None),
+    )
+
+
+def _placed(
+    facts: Sequence[T], places: Topology, offsets: Mapping[str, clocks.Offset]
+) -> tuple[Placed[T], ...]:
+    found = []
+    for fact in facts:
+        node = places.node_of_speaker(fact.speaker)
+        at_ns = None if isinstance(fact, Progress) else fact.at_ns
+        found.append(
+            Placed(
+                fact=fact,
+                rank=places.by_speaker.get(fact.speaker),
+                node=node,
+                at_ns=clocks.corrected(at_ns, node, offsets),
+            )
+        )
+    return tuple(
+        sorted(
+            found,
+            key=lambda p: (p.at_ns is None, p.at_ns or 0, *_origin_key(p.fact)),
+        )
+    )
+
+
+def _origin_key(fact: WatchdogTimeout | GroupStatus | LogSign | Progress) -> tuple[str, int, int]:
+    if isinstance(fact, Progress):
+        return fact.path, fact.points[-1].line or 0 if fact.points else 0, 0
+    return fact.origin.path, fact.origin.line or 0, fact.origin.entry or 0
+
+
+def _place_progress(
+    progress: Sequence[Progress], places: Topology, offsets: Mapping[str, clocks.Offset]
+) -> tuple[Placed[Progress], ...]:
+    """Progress with the corrected time of its last point."""
+    placed = _placed(progress, places, offsets)
+    return tuple(
+        replace(
+            p,
+            at_ns=clocks.corrected(
+                p.fact.points[-1].at_ns if p.fact.points else None, p.node, offsets
+            ),
+        )
+        for p in placed
+    )
+
+
+def _timeout(
+    given: Sequence[JobNumbers],
+    timeouts: Sequence[Placed[WatchdogTimeout]],
+    graph: GraphFinding | None,
+) -> tuple[float, str]:
+    for numbers in given:
+        if numbers.watchdog_timeout_s is not None:
+            return numbers.watchdog_timeout_s, numbers.source
+    if timeouts:
+        return min(t.fact.timeout_ms for t in timeouts) / 1000.0, "evidence"
+    if graph is not None and graph.timeout_s is not None:
+        return graph.timeout_s, "evidence"
+    return DEFAULT_TIMEOUT_S, "default"
+
+
+def _newest(
+    given: Sequence[JobNumbers],
+    captured_ns: int | None,
+    signs: Sequence[PlacedSign],
+    timeouts: Sequence[Placed[WatchdogTimeout]],
+    steps: Steps,
+    quiet: Mapping[int, Silence],
+    graph: GraphFinding | None,
+) -> int | None:
+    """The capture time, else the newest time that the evidence holds."""
+    if captured_ns is not None:
+        return captured_ns
+    for numbers in given:
+        if numbers.captured_ns is not None:
+            return numbers.captured_ns
+    times = [p.at_ns for p in [*signs, *timeouts] if p.at_ns is not None]
+    times += [s.last_ns for s in quiet.values() if s.last_ns is not None]
+    if steps.last_step_ns is not None:
+        times.append(steps.last_step_ns)
+    if graph is not None and graph.newest_ns is not None:
+        times.append(graph.newest_ns)
+    return max(times, default=None)
+
+
+CAUSE_SIGNS = frozenset(
+    {
+        Sign.CUDA_OOM,
+        Sign.HOST_OOM,
+        Sign.ECC_ERROR,
+        Sign.CUDA_ERROR,
+        Sign.CUDA_PEER_ERROR,
+        Sign.ILLEGAL_ACCESS,
+        Sign.DEVICE_ASSERT,
+        Sign.NIC_ERROR,
+        Sign.LOADER_KILLED,
+        Sign.PYTHON_EXCEPTION,
+        Sign.MISMATCH,
+        Sign.PEER_UNREACHABLE,
+        Sign.FATAL_SIGNAL,
+        Sign.NODE_FAILED,
+        Sign.TASK_EXIT,
+        Sign.CHILD_FAILED,
+        Sign.ASYNC_ERROR,
+        Sign.ROOT_CAUSE_BLOCK,
+        Sign.FS_ERROR,
+    }
+)
+
+
+def _onset(
+    timeouts: Sequence[Placed[WatchdogTimeout]],
+    graph: GraphFinding | None,
+    signs: Sequence[PlacedSign],
+    steps: Steps,
+) -> int | None:
+    """When it began: the earliest start of an operation that timed out, the last completion that
+    the recorder saw, or the first line that is a cause."""
+    started = [
+        t.at_ns - t.fact.ran_ms * 1_000_000 for t in timeouts if t.at_ns is not None
+    ]
+    causes = [
+        s.at_ns for s in signs if s.fact.sign in CAUSE_SIGNS and s.at_ns is not None
+    ]
+    if started:
+        first = min(started)
+        before = [at for at in causes if first - 120 * NS <= at < first]
+        return min([first, *before])
+    if graph is not None and graph.onset_ns is not None:
+        return graph.onset_ns
+    if causes:
+        return min(causes)
+    return steps.last_step_ns
+
+
+def _date_events(
+    events: Sequence[ClusterEvent], now: int | None
+) -> tuple[ClusterEvent, ...]:
+    """Relative ages counted back from the time of the analysis."""
+    dated = [
+        replace(e, at_ns=now - round(e.age_s * NS))
+        if e.at_ns is None and e.age_s is not None and now is not None
+        else e
+        for e in events
+    ]
+    return tuple(sorted(dated, key=lambda e: (e.at_ns or 0, str(e.origin))))
+
+
+__all__ = [
+    "NS",
+    "Case",
+    "Origin",
+    "Placed",
+    "PlacedHost",
+    "PlacedSign",
+    "PlacedXid",
+    "Silence",
+    "build_case",
+]

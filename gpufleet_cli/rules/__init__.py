@@ -1,1 +1,41 @@
-"""Placeholder."""
+"""Why it happened. `RULES` is the registry, its order the order of work; rules never read each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from gpufleet_cli.reason import Case
+from gpufleet_cli.rules import (
+    collective_mismatch,
+    gpu_fault,
+    healthy,
+    host_fault,
+    missing_rank,
+    network_fault,
+    program_error,
+    rendezvous,
+    slow_rank,
+)
+from gpufleet_cli.verdict import Hypothesis
+
+
+class Rule(Protocol):
+    """A module that proposes explanations."""
+
+    NAME: str
+
+    def propose(self, case: Case) -> Iterator[Hypothesis]: ...
+
+
+RULES: tuple[Rule, ...] = (
+    collective_mismatch,
+    gpu_fault,
+    network_fault,
+    host_fault,
+    program_error,
+    rendezvous,
+    missing_rank,
+    slow_rank,
+    healthy,
+)

@@ -1,0 +1,107 @@
+"""Clock offset of every node, from things that happen on all nodes at once.
+
+The same step ends everywhere within one step time, and a full-sync collective completes everywhere
+together, so the median difference of a node's stamps from the others' is its clock's offset
+(facts: localisation 5). Two times are comparable only beyond 3 times the joint error plus a second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from gpufleet_cli.facts import Progress
+from gpufleet_cli.reason.placed import NS
+from gpufleet_cli.reason.topology import Topology
+
+MIN_SHARED_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """A node's clock is `offset_s` ahead of the others', give or take `error_s`."""
+
+    offset_s: float
+    error_s: float
+
+    @property
+    def matters(self) -> bool:
+        return abs(self.offset_s) > 3 * self.error_s + 1.0
+
+
+def offsets(
+    progress: Iterable[Progress],
+    topology: Topology,
+    from_dumps: Mapping[str, tuple[float, float]],
+) -> dict[str, Offset]:
+    """Offsets per node: steps in logs where they are shared, else completion stamps of dumps."""
+    found = {node: Offset(offset_s=off, error_s=err) for node, (off, err) in from_dumps.items()}
+    found.update(_from_steps(progress, topology))
+    return _against_majority(found)
+
+
+def _from_steps(progress: Iterable[Progress], topology: Topology) -> dict[str, Offset]:
+    stamps: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for series in progress:
+        node = topology.node_of_speaker(series.speaker)
+        if node is None:
+            continue
+        for point in series.points:
+            if point.at_ns is not None:
+                stamps[point.step][node].append(point.at_ns)
+    differences: dict[str, list[float]] = defaultdict(list)
+    for by_node in stamps.values():
+        if len(by_node) < 2:
+            continue
+        own = {node: median(times) for node, times in by_node.items()}
+        middle = median(own.values())
+        for node, at_ns in own.items():
+            differences[node].append((at_ns - middle) / NS)
+    return {
+        node: Offset(offset_s=median(values), error_s=_error(values))
+        for node, values in sorted(differences.items())
+        if len(values) >= MIN_SHARED_STEPS
+    }
+
+
+def _error(values: list[float]) -> float:
+    middle = median(values)
+    deviation = median(abs(value - middle) for value in values)
+    return 1.48 * deviation / math.sqrt(len(values))
+
+
+def _against_majority(found: dict[str, Offset]) -> dict[str, Offset]:
+    """Offsets counted from the clock that most nodes share, so that the majority reads zero."""
+    if not found:
+        return {}
+    ordered = sorted(found.items(), key=lambda item: (item[1].offset_s, item[0]))
+    clusters: list[list[float]] = [[ordered[0][1].offset_s]]
+    for _node, offset in ordered[1:]:
+        if offset.offset_s - clusters[-1][-1] > 3 * offset.error_s + 1.0:
+            clusters.append([])
+        clusters[-1].append(offset.offset_s)
+    largest = max(clusters, key=lambda values: (len(values), -abs(median(values)), median(values)))
+    base = median(largest)
+    return {
+        node: Offset(offset_s=offset.offset_s - base, error_s=offset.error_s)
+        for node, offset in ordered
+    }
+
+
+def corrected(at_ns: int | None, node: str | None, known: Mapping[str, Offset]) -> int | None:
+    """A time on the majority's clock; unchanged where the node's offset does not matter."""
+    if at_ns is None or node is None:
+        return at_ns
+    offset = known.get(node)
+    if offset is None or not offset.matters:
+        return at_ns
+    return at_ns - round(offset.offset_s * NS)
+
+
+def error_s(node: str | None, known: Mapping[str, Offset]) -> float:
+    """How wrong a time of this node can be against another node's, in seconds."""
+    offset = None if node is None else known.get(node)
+    return 1.0 if offset is None else max(1.0, 3 * offset.error_s)

@@ -1,0 +1,150 @@
+"""Whether the job has stopped. "Stopped" needs positive evidence; quiet logs alone are `unknown`.
+
+Evidence that counts: all rank containers terminated, this attempt's own abort or exit lines, a
+Flight Recorder dump that the timeout wrote, the scheduler's word. A step completed after the
+complaints means that the job goes on without the rank (elastic, torchft, NCCL shrink): running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpufleet_cli.facts import (
+    JobNumbers,
+    LogSign,
+    Origin,
+    PodState,
+    SchedulerJob,
+    Sign,
+    WatchdogTimeout,
+)
+from gpufleet_cli.reason.placed import NS, Placed, Steps, Stop
+from gpufleet_cli.verdict import JobState
+
+ABORT_SIGNS = frozenset(
+    {
+        Sign.ABORT,
+        Sign.ROOT_CAUSE_BLOCK,
+        Sign.CHILD_FAILED,
+        Sign.AGENT_TOLD_TO_STOP,
+        Sign.JOB_CANCELLED,
+        Sign.TASK_EXIT,
+        Sign.FATAL_SIGNAL,
+        Sign.NODE_FAILED,
+    }
+)
+FAILED_STATES = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED", "PREEMPTED", "BOOT_FAIL", "DEADLINE"})
+RHYTHMS = 5.0
+LEAST_RHYTHM_S = 30.0
+
+
+def judge(
+    *,
+    given: Sequence[JobNumbers],
+    signs: Sequence[Placed[LogSign]],
+    timeouts: Sequence[Placed[WatchdogTimeout]],
+    steps: Steps,
+    pods: Sequence[PodState],
+    scheduler: Sequence[SchedulerJob],
+    dump_timed_out: Origin | None,
+    as_of_ns: int | None,
+) -> Stop:
+    """The state of the job, with the line that says so."""
+    for numbers in given:
+        if numbers.state in JobState._value2member_map_ and numbers.state != JobState.UNKNOWN:
+            state = JobState(numbers.state)
+            return _stop(state, f"as given by {numbers.source}", numbers.origin, None)
+    finished = [s for s in signs if s.fact.sign is Sign.FINISHED]
+    ended = _latest([*signs, *timeouts])
+    gone = _containers(pods)
+    if finished and _all_finished(finished, timeouts):
+        return _stop(JobState.EXITED, "the training loop finished", finished[0].fact.origin, ended)
+    aborts = [s for s in signs if s.fact.sign in ABORT_SIGNS]
+    first_complaint = min(
+        (p.at_ns for p in [*aborts, *timeouts] if p.at_ns is not None), default=None
+    )
+    if _goes_on(steps, first_complaint):
+        return _stop(
+            JobState.RUNNING, "steps were completed after the complaints", steps.last_origin, None
+        )
+    if gone is not None:
+        return _stop(JobState.ABORTED, gone[0], gone[1], gone[2] or ended)
+    failed = [j for j in scheduler if (j.state or "").split(" ")[0].rstrip("+") in FAILED_STATES]
+    if failed:
+        job = failed[0]
+        return _stop(JobState.ABORTED, f"the scheduler says {job.state}", job.origin, job.ended_ns)
+    if aborts:
+        first = min(aborts, key=lambda p: (p.at_ns or 0, str(p.fact.origin)))
+        return _stop(JobState.ABORTED, "the attempt's own abort lines", first.fact.origin, ended)
+    if timeouts:
+        first_timeout = min(timeouts, key=lambda p: (p.at_ns or 0, str(p.fact.origin)))
+        return _stop(
+            JobState.STALLED, "watchdogs gave up on a collective", first_timeout.fact.origin, None
+        )
+    if dump_timed_out is not None:
+        return _stop(
+            JobState.STALLED, "a recorder entry is older than its timeout", dump_timed_out, None
+        )
+    crashed = [s for s in signs if _is_death(s.fact)]
+    if crashed and not _is_fresh(steps, as_of_ns):
+        first = min(crashed, key=lambda p: (p.at_ns or 0, str(p.fact.origin)))
+        return _stop(JobState.ABORTED, "a rank ended with an error", first.fact.origin, ended)
+    if _is_fresh(steps, as_of_ns):
+        return _stop(JobState.RUNNING, "the last step is within its rhythm", steps.last_origin, None)
+    return _stop(JobState.UNKNOWN, "nothing shows that it stopped", None, None)
+
+
+def _is_death(sign: LogSign) -> bool:
+    if sign.sign in (Sign.RENDEZVOUS_FAILED, Sign.CUDA_OOM, Sign.MISMATCH):
+        return True
+    return sign.sign is Sign.CLIENTS_JOINED and (sign.joined or 0) < (sign.expected or 0) or (
+        sign.sign is Sign.PYTHON_EXCEPTION
+    )
+
+
+def _stop(state: JobState, why: str, origin: Origin | None, ended_ns: int | None) -> Stop:
+    stopped = state in (JobState.STALLED, JobState.ABORTED, JobState.EXITED)
+    return Stop(state=state, why=why, origin=origin, ended_ns=ended_ns, stopped=stopped)
+
+
+def _latest(placed: Sequence[Placed[LogSign] | Placed[WatchdogTimeout]]) -> int | None:
+    return max((p.at_ns for p in placed if p.at_ns is not None), default=None)
+
+
+def _all_finished(
+    finished: Sequence[Placed[LogSign]], timeouts: Sequence[Placed[WatchdogTimeout]]
+) -> bool:
+    """Finished before any timeout: what comes after is teardown."""
+    done = max((p.at_ns for p in finished if p.at_ns is not None), default=None)
+    first = min((p.at_ns for p in timeouts if p.at_ns is not None), default=None)
+    return first is None or done is None or done <= first
+
+
+def _containers(pods: Sequence[PodState]) -> tuple[str, Origin, int | None] | None:
+    """All rank containers terminated: a rank's life is its GPU container's, never the pod's phase."""
+    states = []
+    for pod in pods:
+        rank_containers = [c for c in pod.containers if c.name == pod.rank_container]
+        if not rank_containers:
+            return None
+        states.extend((container, pod) for container in rank_containers)
+    if not states or any(c.state != "terminated" for c, _pod in states):
+        return None
+    ended = max((c.finished_ns for c, _p in states if c.finished_ns is not None), default=None)
+    return "all rank containers have terminated", states[0][1].origin, ended
+
+
+def _goes_on(steps: Steps, first_complaint_ns: int | None) -> bool:
+    """Three steps after the first complaint cannot come from a job that stopped."""
+    if first_complaint_ns is None or steps.last_step_ns is None:
+        return False
+    pace = max(steps.interval_s or 0.0, steps.step_s or 0.0, 1.0)
+    return (steps.last_step_ns - first_complaint_ns) / NS > 3 * pace + 5.0
+
+
+def _is_fresh(steps: Steps, as_of_ns: int | None) -> bool:
+    """The last step line is no older than the job's own rhythm of printing them."""
+    if steps.last_step_ns is None or as_of_ns is None or steps.interval_s is None:
+        return False
+    limit = max(RHYTHMS * steps.interval_s, LEAST_RHYTHM_S)
+    return (as_of_ns - steps.last_step_ns) / NS <= limit

@@ -1,0 +1,470 @@
+"""Who is who: global rank, pod, node, local rank, GPU, PCI address, and how each link was learned.
+
+Order of trust (facts: kubernetes 1.3): the job's own lines, NCCL's init line, the agent's map, then files and
+formulae. A speaker is resolved to a rank only by proof: a lone `[rankN]:` is local when several pods
+carry the same N, or when its N cannot be a rank of the pod that wrote it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from gpufleet_cli.facts import IdentityLink, Link, NodeState, Origin, PodState, Speaker
+from gpufleet_cli.verdict import GpuRef
+
+TRUST = (
+    Link.LOG,
+    Link.NCCL_INIT,
+    Link.AGENT,
+    Link.RAY,
+    Link.TOPOLOGY_FILE,
+    Link.POD_SPEC,
+    Link.METRICS_LABELS,
+    Link.KERNEL,
+    Link.SCHEDULER,
+    Link.DERIVED,
+)
+_TRUST_ORDER = {link: order for order, link in enumerate(TRUST)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one rank runs. `how` names the most trusted source that placed it."""
+
+    rank: int
+    pod: str | None = None
+    pod_uid: str | None = None
+    pod_ip: str | None = None
+    namespace: str | None = None
+    container: str | None = None
+    node: str | None = None
+    local_rank: int | None = None
+    gpu: GpuRef = field(default_factory=GpuRef)
+    how: Link = Link.DERIVED
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """The identity map with its look-ups. Ranks that nothing places are absent from `places`."""
+
+    world_size: int | None
+    world_size_source: str
+    places: Mapping[int, Place]
+    by_speaker: Mapping[Speaker, int]
+    by_pod: Mapping[str, tuple[int, ...]]
+    by_node: Mapping[str, tuple[int, ...]]
+    by_node_pci: Mapping[tuple[str, str], int]
+    by_uuid: Mapping[str, int]
+    node_by_address: Mapping[str, str]
+    node_of_pod: Mapping[str, str]
+    pod_by_uid: Mapping[str, str]
+    domain_of_node: Mapping[str, str] = field(default_factory=dict)
+    contradictions: tuple[str, ...] = ()
+
+    def node_of(self, rank: int) -> str | None:
+        """The node of a rank, None when not known."""
+        place = self.places.get(rank)
+        return None if place is None else place.node
+
+    def node_of_speaker(self, speaker: Speaker) -> str | None:
+        """The node that a speaker runs on, by its rank, its pod, or what its path said."""
+        rank = self.by_speaker.get(speaker)
+        if rank is not None and (node := self.node_of(rank)) is not None:
+            return node
+        if speaker.pod is not None and speaker.pod in self.node_of_pod:
+            return self.node_of_pod[speaker.pod]
+        for name in (speaker.node, speaker.host, speaker.pod):
+            if name is not None and name in self.by_node:
+                return name
+            if name is not None and name in self.node_by_address:
+                return self.node_by_address[name]
+        return speaker.node
+
+    def rank_of_gpu(self, node: str | None, pci: str | None, uuid: str | None) -> int | None:
+        """The rank on a GPU, by its UUID or by node and PCI address."""
+        if uuid is not None and uuid in self.by_uuid:
+            return self.by_uuid[uuid]
+        bus = normal_pci(pci)
+        return None if node is None or bus is None else self.by_node_pci.get((node, bus))
+
+
+def normal_pci(text: str | None) -> str | None:
+    """PCI address as `domain:bus:device`, lower case, four-digit domain, no function.
+
+    >>> normal_pci("00000000:4E:00.0"), normal_pci("4e000"), normal_pci("4e:00.0")
+    ('0000:4e:00', '0000:4e:00', '0000:4e:00')
+    """
+    if text is None:
+        return None
+    body = text.strip().lower().split(".")[0]
+    parts = body.split(":")
+    try:
+        if len(parts) == 1:
+            value = int(body, 16) >> 4
+            return f"{value >> 16:04x}:{(value >> 8) & 0xFF:02x}:{value & 0xFF:02x}"
+        domain, bus, device = (["0"] + parts)[-3:] if len(parts) == 2 else parts[-3:]
+        return f"{int(domain, 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}"
+    except ValueError:
+        return None
+
+
+def build(
+    *,
+    links: Iterable[IdentityLink],
+    speakers: Iterable[Speaker],
+    pods: Iterable[PodState],
+    nodes: Iterable[NodeState],
+    stated_world_size: tuple[int, str] | None,
+    recorder_world_size: int | None,
+    gpus_per_node: int | None,
+) -> Topology:
+    """Join every link of one attempt. `stated_world_size` is (size, source) of flag or file."""
+    all_links = sorted(links, key=lambda link: (_TRUST_ORDER[link.how], str(link.origin)))
+    pod_list = sorted(pods, key=lambda pod: (pod.name, pod.created_ns or 0))
+    node_list = tuple(nodes)
+    speaker_list = sorted(set(speakers), key=_speaker_key)
+    size, source = _world_size(all_links, stated_world_size, recorder_world_size)
+    all_links = [
+        link
+        for link in all_links
+        if link.rank is None or link.rank_in is None or size is None or link.rank_in == size
+    ]
+    names = _Names.gather(all_links, pod_list, node_list)
+    draft = _draft_places(all_links, pod_list, names)
+    prefixes_are_local = _prefixes_are_local(speaker_list, draft, size, names)
+    resolved = _resolve(speaker_list, draft, all_links, prefixes_are_local, size, gpus_per_node, names)
+    places, contradictions = _finish(draft, resolved, names, pod_list)
+    if size is None and places:
+        size, source = max(places) + 1, "derived"
+    return _indexed(places, resolved, names, node_list, pod_list, size, source, contradictions)
+
+
+def _speaker_key(speaker: Speaker) -> str:
+    return repr(speaker)
+
+
+def _world_size(
+    links: list[IdentityLink], stated: tuple[int, str] | None, recorder: int | None
+) -> tuple[int | None, str]:
+    if stated is not None:
+        return stated
+    if recorder is not None:
+        return recorder, "flight-recorder"
+    sizes = [link.rank_in for link in links if link.rank_in is not None]
+    if sizes:
+        return max(sizes), "nccl-init"
+    agent = [link.rank for link in links if link.how is Link.AGENT and link.rank is not None]
+    return (max(agent) + 1, "agent") if agent else (None, "unknown")
+
+
+@dataclass(slots=True)
+class _Names:
+    """Names of pods and nodes that something better than a file name has stated."""
+
+    pods: set[str]
+    nodes: set[str]
+    node_of_pod: dict[str, str]
+    pod_by_uid: dict[str, str]
+    node_by_address: dict[str, str]
+
+    @classmethod
+    def gather(
+        cls, links: list[IdentityLink], pods: list[PodState], nodes: tuple[NodeState, ...]
+    ) -> _Names:
+        names = cls(set(), set(), {}, {}, {})
+        for link in links:
+            if link.pod is not None and link.how is not Link.DERIVED:
+                names.pods.add(link.pod)
+                if link.node is not None:
+                    names.node_of_pod.setdefault(link.pod, link.node)
+                if link.pod_uid is not None:
+                    names.pod_by_uid.setdefault(link.pod_uid, link.pod)
+            if link.node is not None:
+                names.nodes.add(link.node)
+                if link.pod_ip is not None:
+                    names.node_by_address.setdefault(link.pod_ip, link.node)
+        for pod in pods:
+            names.pods.add(pod.name)
+            if pod.uid is not None:
+                names.pod_by_uid[pod.uid] = pod.name
+            if pod.node is not None:
+                names.nodes.add(pod.node)
+                names.node_of_pod[pod.name] = pod.node
+                if pod.pod_ip is not None:
+                    names.node_by_address[pod.pod_ip] = pod.node
+        for node in nodes:
+            names.nodes.add(node.name)
+            if node.internal_ip is not None:
+                names.node_by_address[node.internal_ip] = node.name
+            if node.provider_id is not None:
+                names.node_by_address[node.provider_id.rsplit("/", 1)[-1]] = node.name
+        for pod_name, node_name in names.node_of_pod.items():
+            names.node_by_address.setdefault(pod_name, node_name)
+        return names
+
+    def unit(self, speaker: Speaker) -> tuple[str | None, str | None]:
+        """(pod, node) that a speaker's own fields name, checked against the names that are known."""
+        pod, node = speaker.pod, speaker.node
+        for name in (speaker.pod, speaker.host, speaker.node):
+            if name is None:
+                continue
+            if name in self.pods:
+                return name, self.node_of_pod.get(name, node if node in self.nodes else None)
+            if name in self.nodes:
+                return (pod if pod in self.pods else None), name
+            short = _by_stem(name, self.pods)
+            if short is not None:
+                return short, self.node_of_pod.get(short)
+        if self.pods and pod not in self.pods:
+            pod = None if speaker.pod_uid is None else pod
+        return pod, node
+
+
+def _by_stem(name: str, known: set[str]) -> str | None:
+    """A pod whose full name is a piece of a file name such as `ns_POD_container`."""
+    for piece in (name.split("_"), name.split("."), name.split("__")):
+        for part in piece:
+            if part in known:
+                return part
+    return None
+
+
+def _draft_places(
+    links: list[IdentityLink], pods: list[PodState], names: _Names
+) -> dict[int, Place]:
+    places: dict[int, Place] = {}
+    for link in links:
+        if link.rank is None:
+            continue
+        place = places.get(link.rank, Place(rank=link.rank, how=link.how, origin=link.origin))
+        host_pod = link.host if link.host in names.pods else None
+        host_node = link.host if link.host in names.nodes else None
+        pod = place.pod or link.pod or host_pod
+        places[link.rank] = replace(
+            place,
+            pod=pod,
+            pod_uid=place.pod_uid or link.pod_uid,
+            pod_ip=place.pod_ip or link.pod_ip,
+            namespace=place.namespace or link.namespace,
+            container=place.container or link.container,
+            node=place.node
+            or link.node
+            or host_node
+            or (None if pod is None else names.node_of_pod.get(pod)),
+            local_rank=link.local_rank if place.local_rank is None else place.local_rank,
+            gpu=_merge_gpu(place.gpu, link),
+        )
+    return places
+
+
+def _merge_gpu(gpu: GpuRef, link: IdentityLink) -> GpuRef:
+    return GpuRef(
+        index=link.gpu_index if gpu.index is None else gpu.index,
+        uuid=gpu.uuid or link.gpu_uuid,
+        pci_bus_id=gpu.pci_bus_id or link.pci_bus_id,
+    )
+
+
+def _ranks_of(draft: Mapping[int, Place], pod: str | None, node: str | None) -> tuple[int, ...]:
+    return tuple(
+        rank
+        for rank, place in sorted(draft.items())
+        if (pod is not None and place.pod == pod)
+        or (pod is None and node is not None and place.node == node)
+    )
+
+
+def _prefixes_are_local(
+    speakers: list[Speaker], draft: Mapping[int, Place], size: int | None, names: _Names
+) -> bool:
+    """Whether a lone `[rankN]:` is torchrun's local rank in this evidence (log-formats 0.2)."""
+    units: dict[int, set[str]] = defaultdict(set)
+    by_unit: dict[str, set[int]] = defaultdict(set)
+    fits = misfits = 0
+    proven_global = False
+    for speaker in speakers:
+        number = speaker.prefix_rank
+        if number is None:
+            continue
+        pod, node = names.unit(speaker)
+        unit = pod or node
+        expected = _ranks_of(draft, pod, node)
+        if expected:
+            fits += number in expected
+            misfits += number not in expected and number < len(expected)
+        if unit is not None:
+            units[number].add(unit)
+            by_unit[unit].add(number)
+        if speaker.local_rank is not None and number != speaker.local_rank:
+            proven_global = True
+    if proven_global:
+        return False
+    if fits or misfits:
+        return misfits > fits
+    narrow = {unit for unit, numbers in by_unit.items() if size is None or len(numbers) < size}
+    return any(len(found & narrow) > 1 for found in units.values())
+
+
+def _resolve(
+    speakers: list[Speaker],
+    draft: Mapping[int, Place],
+    links: list[IdentityLink],
+    prefixes_are_local: bool,
+    size: int | None,
+    gpus_per_node: int | None,
+    names: _Names,
+) -> dict[Speaker, int]:
+    by_process: dict[tuple[str | None, int | None], int] = {
+        (link.host, link.pid): link.rank
+        for link in reversed(links)
+        if link.rank is not None and link.host is not None and link.pid is not None
+    }
+    by_local: dict[tuple[str, int], int] = {}
+    by_unit: dict[str, list[int]] = defaultdict(list)
+    for rank, place in sorted(draft.items()):
+        for unit in {place.pod, place.node} - {None}:
+            assert unit is not None
+            by_unit[unit].append(rank)
+            if place.local_rank is not None:
+                by_local.setdefault((unit, place.local_rank), rank)
+    tasks = {speaker.task for speaker in speakers if speaker.task is not None}
+    tasks_are_ranks = bool(tasks) and _tasks_are_ranks(tasks, size, names)
+    resolved: dict[Speaker, int] = {}
+    for speaker in speakers:
+        pod, node = names.unit(speaker)
+        found = _rank_of(
+            speaker,
+            unit=pod or node,
+            by_process=by_process,
+            by_local=by_local,
+            by_unit=by_unit,
+            prefixes_are_local=prefixes_are_local,
+            tasks_are_ranks=tasks_are_ranks,
+            gpus_per_node=gpus_per_node,
+        )
+        if found is not None and (size is None or 0 <= found < size):
+            resolved[speaker] = found
+    return resolved
+
+
+def _tasks_are_ranks(tasks: set[int], size: int | None, names: _Names) -> bool:
+    """srun's label is a rank only with one task per GPU; else it is a node index."""
+    if size is not None:
+        return max(tasks) + 1 > size // 2 and max(tasks) < size
+    return len(tasks) > max(1, len(names.nodes))
+
+
+def _rank_of(
+    speaker: Speaker,
+    *,
+    unit: str | None,
+    by_process: Mapping[tuple[str | None, int | None], int],
+    by_local: Mapping[tuple[str, int], int],
+    by_unit: Mapping[str, list[int]],
+    prefixes_are_local: bool,
+    tasks_are_ranks: bool,
+    gpus_per_node: int | None,
+) -> int | None:
+    if speaker.rank is not None:
+        return speaker.rank
+    if speaker.prefix_rank is not None and not prefixes_are_local:
+        return speaker.prefix_rank
+    if speaker.host is not None and speaker.pid is not None:
+        known = by_process.get((speaker.host, speaker.pid))
+        if known is not None:
+            return known
+    if speaker.task is not None and tasks_are_ranks:
+        return speaker.task
+    local = speaker.local_rank
+    if local is None and prefixes_are_local:
+        local = speaker.prefix_rank
+    if local is not None and unit is not None and (unit, local) in by_local:
+        return by_local[unit, local]
+    if local is not None and speaker.node_rank is not None and gpus_per_node is not None:
+        return speaker.node_rank * gpus_per_node + local
+    if unit is not None and local is None and len(set(by_unit.get(unit, ()))) == 1:
+        return by_unit[unit][0]
+    return None
+
+
+def _finish(
+    draft: dict[int, Place],
+    resolved: Mapping[Speaker, int],
+    names: _Names,
+    pods: list[PodState],
+) -> tuple[dict[int, Place], tuple[str, ...]]:
+    """Places completed by who spoke where; the narrowest stream names a rank's pod."""
+    width = Counter(speaker.stream for speaker in resolved)
+    places = dict(draft)
+    contradictions: list[str] = []
+    for speaker, rank in sorted(
+        resolved.items(), key=lambda item: (width[item[0].stream], _speaker_key(item[0]))
+    ):
+        pod, node = names.unit(speaker)
+        place = places.get(rank)
+        if place is None:
+            place = Place(rank=rank, how=Link.LOG)
+        elif place.pod is not None and pod is not None and pod != place.pod:
+            if pod in names.pods and width[speaker.stream] <= 16:
+                contradictions.append(
+                    f"rank {rank} wrote in the log of {pod}, but {place.how} places it in {place.pod}"
+                )
+            continue
+        places[rank] = replace(
+            place,
+            pod=place.pod or pod,
+            pod_uid=place.pod_uid or speaker.pod_uid,
+            namespace=place.namespace or speaker.namespace,
+            container=place.container or speaker.container,
+            node=place.node or node or (None if pod is None else names.node_of_pod.get(pod)),
+            local_rank=speaker.local_rank if place.local_rank is None else place.local_rank,
+        )
+    return places, tuple(sorted(set(contradictions)))
+
+
+def _indexed(
+    places: dict[int, Place],
+    resolved: Mapping[Speaker, int],
+    names: _Names,
+    nodes: tuple[NodeState, ...],
+    pods: list[PodState],
+    size: int | None,
+    source: str,
+    contradictions: tuple[str, ...],
+) -> Topology:
+    by_pod: dict[str, list[int]] = defaultdict(list)
+    by_node: dict[str, list[int]] = defaultdict(list)
+    by_node_pci: dict[tuple[str, str], int] = {}
+    by_uuid: dict[str, int] = {}
+    for rank, place in sorted(places.items()):
+        if place.pod is not None:
+            by_pod[place.pod].append(rank)
+        if place.node is not None:
+            by_node[place.node].append(rank)
+            bus = normal_pci(place.gpu.pci_bus_id)
+            if bus is not None:
+                by_node_pci.setdefault((place.node, bus), rank)
+        if place.gpu.uuid is not None:
+            by_uuid.setdefault(place.gpu.uuid, rank)
+    addresses = dict(names.node_by_address)
+    for place in places.values():
+        if place.pod_ip is not None and place.node is not None:
+            addresses.setdefault(place.pod_ip, place.node)
+    return Topology(
+        world_size=size,
+        world_size_source=source,
+        places=dict(sorted(places.items())),
+        by_speaker=dict(resolved),
+        by_pod={pod: tuple(ranks) for pod, ranks in sorted(by_pod.items())},
+        by_node={node: tuple(ranks) for node, ranks in sorted(by_node.items())},
+        by_node_pci=by_node_pci,
+        by_uuid=by_uuid,
+        node_by_address=addresses,
+        node_of_pod=dict(names.node_of_pod),
+        pod_by_uid=dict(names.pod_by_uid),
+        domain_of_node={n.name: n.nvlink_domain for n in nodes if n.nvlink_domain is not None},
+        contradictions=contradictions,
+    )

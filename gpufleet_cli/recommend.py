@@ -1,0 +1,496 @@
+"""The three questions, their prices, one action, and the commands to paste.
+
+1. Does the action stop the job, and what recompute does that cost? 2. Is the fault degrading the run
+now? 3. Does it get worse if we wait one more checkpoint interval? The arithmetic decides for a running
+job when every input was measured or given; otherwise the rule does: never stop a running job unless
+the fault slows it now or its state may be corrupt. A software cause is never answered with a cordon.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Literal
+
+from gpufleet_cli import cost, xid_catalog
+from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.placed import NS
+from gpufleet_cli.verdict import (
+    Action,
+    Command,
+    Hypothesis,
+    Input,
+    JobState,
+    Kind,
+    Option,
+    Question,
+    Recommendation,
+    Remedy,
+    Verdict,
+)
+
+Source = Literal["flag", "file", "evidence", "default", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """The inputs with their sources, and the stakes that they make; None without a world size."""
+
+    inputs: tuple[Input, ...]
+    stakes: cost.Stakes | None
+    all_known: bool
+    waiting_gpu_hours: float | None
+    recompute_gpu_hours: float | None
+
+    @property
+    def lost(self) -> float | None:
+        known = [x for x in (self.waiting_gpu_hours, self.recompute_gpu_hours) if x is not None]
+        return sum(known) if known else None
+
+
+def recommend(case: Case, verdict: Verdict, chosen: Hypothesis | None) -> Recommendation:
+    """What to do about this verdict, why, and at what price."""
+    prices = price(case, chosen)
+    action, decided_by, why = _action(case, verdict, chosen, prices)
+    nodes = _nodes(verdict, chosen, action)
+    return Recommendation(
+        action=action,
+        nodes=nodes,
+        questions=_questions(case, chosen, prices, action),
+        options=_options(case, chosen, prices),
+        decided_by=decided_by,
+        would_flip=_would_flip(case, chosen, prices, action),
+        lost_gpu_hours=_rounded(prices.lost),
+        lost_waiting_gpu_hours=_rounded(prices.waiting_gpu_hours),
+        lost_recompute_gpu_hours=_rounded(prices.recompute_gpu_hours),
+        commands=_commands(case, verdict, chosen, action, nodes),
+        why=why,
+        inputs=prices.inputs,
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+# --- Prices --------------------------------------------------------------------------------------
+
+
+def price(case: Case, chosen: Hypothesis | None) -> Prices:
+    """Every input of the arithmetic with its source, and what is lost so far."""
+    gpus = case.topology.world_size
+    onset = chosen.onset_ns if chosen is not None and chosen.onset_ns is not None else case.onset_ns
+    interval, interval_source = _interval(case)
+    since, since_source = _since_checkpoint(case, onset, interval)
+    restart, restart_source = _given(case, "restart_s", cost.DEFAULT_RESTART_S)
+    saves = case.checkpoints.save_s
+    slowdown = chosen.slowdown if chosen is not None and chosen.slowdown is not None else 1.0
+    hazard = _hazard(chosen)
+    inputs = (
+        Input(name="gpus", value=gpus, unit="GPUs", source=_size_source(case)),
+        Input(name="checkpoint_interval", value=interval, unit="s", source=interval_source),
+        Input(name="since_checkpoint", value=since, unit="s", source=since_source),
+        Input(
+            name="save",
+            value=cost.DEFAULT_SAVE_S if saves is None else saves,
+            unit="s",
+            source="default" if saves is None else "evidence",
+        ),
+        Input(name="restart", value=restart, unit="s", source=restart_source),
+        Input(
+            name="watchdog_timeout",
+            value=case.timeout_s,
+            unit="s",
+            source=case.timeout_source,  # type: ignore[arg-type]
+        ),
+        Input(name="slowdown", value=slowdown, unit="x", source="evidence"),
+        Input(
+            name="excess_hazard",
+            value=round(hazard, 4),
+            unit="per hour",
+            source="default" if hazard else "evidence",
+        ),
+    )
+    stakes = None
+    if gpus is not None:
+        stakes = cost.Stakes(
+            gpus=gpus,
+            interval_s=interval,
+            since_checkpoint_s=since,
+            save_s=cost.DEFAULT_SAVE_S if saves is None else saves,
+            restart_s=restart,
+            planned_restart_s=restart,
+            detection_s=case.timeout_s,
+            slowdown=max(1.0, slowdown),
+            hazard_per_hour=hazard,
+        )
+    return Prices(
+        inputs=inputs,
+        stakes=stakes,
+        all_known=all(i.source not in ("default", "unknown") for i in inputs),
+        waiting_gpu_hours=_waiting(case, gpus, onset, chosen),
+        recompute_gpu_hours=_recompute(case, gpus, onset, chosen),
+    )
+
+
+def _size_source(case: Case) -> Source:
+    if case.topology.world_size is None:
+        return "unknown"
+    source = case.topology.world_size_source
+    return source if source in ("flag", "file") else "evidence"  # type: ignore[return-value]
+
+
+def _interval(case: Case) -> tuple[float, Source]:
+    known = case.checkpoints
+    if known.interval_s is None:
+        return cost.DEFAULT_CHECKPOINT_INTERVAL_S, "default"
+    return known.interval_s, known.interval_source
+
+
+def _since_checkpoint(case: Case, onset: int | None, interval: float) -> tuple[float, Source]:
+    """Seconds of work since the last durable checkpoint: to the onset, or to now for a running job."""
+    end = onset if case.stop.stopped else case.as_of_ns
+    last = case.checkpoints.last_ns
+    if end is None or last is None or end < last:
+        return interval / 2, "default"
+    return (end - last) / NS, case.checkpoints.source
+
+
+def _given(case: Case, name: str, default: float) -> tuple[float, Source]:
+    for numbers in case.given:
+        value = getattr(numbers, name)
+        if value is not None:
+            return float(value), numbers.source
+    return default, "default"
+
+
+def _hazard(chosen: Hypothesis | None) -> float:
+    """Extra hazard of the fault per hour, from the code's prior; none where no code is known."""
+    if chosen is None or chosen.xid is None:
+        return 0.0
+    prior = xid_catalog.xid(chosen.xid).stop_prior
+    return 0.0 if prior is None else cost.hazard_of(prior.mean)
+
+
+def _waiting(
+    case: Case, gpus: int | None, onset: int | None, chosen: Hypothesis | None
+) -> float | None:
+    """GPU-hours in which the job held its GPUs and did nothing, up to its end or now."""
+    if gpus is None or onset is None or not case.stop.stopped or _is_healthy(chosen):
+        return None
+    end = case.stop.ended_ns if case.stop.ended_ns is not None else case.as_of_ns
+    return None if end is None or end < onset else cost.gpu_hours(gpus, (end - onset) / NS)
+
+
+def _recompute(
+    case: Case, gpus: int | None, onset: int | None, chosen: Hypothesis | None
+) -> float | None:
+    last = case.checkpoints.last_ns
+    if gpus is None or onset is None or last is None or not case.stop.stopped:
+        return None
+    if _is_healthy(chosen) or onset < last:
+        return None
+    return cost.gpu_hours(gpus, (onset - last) / NS)
+
+
+def _is_healthy(chosen: Hypothesis | None) -> bool:
+    return chosen is not None and chosen.kind is Kind.HEALTHY
+
+
+# --- Action --------------------------------------------------------------------------------------
+
+Decision = tuple[Action, Literal["rule", "arithmetic"], str]
+
+
+def _action(
+    case: Case, verdict: Verdict, chosen: Hypothesis | None, prices: Prices
+) -> Decision:
+    if chosen is None:
+        return Action.COLLECT_MORE, "rule", f"undecided; this would settle it: {verdict.would_settle}"
+    match chosen.remedy:
+        case Remedy.NOTHING:
+            if chosen.kind is Kind.HEALTHY:
+                return Action.NONE, "rule", "nothing is wrong with the job"
+            return Action.WATCH, "rule", "no node is to blame"
+        case Remedy.CODE:
+            return Action.FIX_CODE, "rule", "a restart would run into the same fault; no node is to blame"
+        case Remedy.OUTSIDE:
+            if case.stop.stopped:
+                return Action.RESTART_JOB, "rule", "no single node is to blame; restart when the cause is mended"
+            return Action.WATCH, "rule", "the cause lies outside the job's nodes"
+        case Remedy.PROCESS:
+            return _for_process(case)
+        case Remedy.NODE:
+            return _for_node(case, chosen, prices)
+
+
+def _for_process(case: Case) -> Decision:
+    if case.stop.stopped:
+        return (
+            Action.RESTART_JOB,
+            "rule",
+            "the job is stopped, and nothing in the evidence blames the node",
+        )
+    return Action.WATCH, "rule", "nothing shows that the job has stopped, and nothing blames the node"
+
+
+def _for_node(case: Case, chosen: Hypothesis, prices: Prices) -> Decision:
+    if case.stop.stopped:
+        return (
+            Action.EVICT_NOW,
+            "rule",
+            "the job is stopped: evicting costs nothing more, and a restart on that node fails again",
+        )
+    if chosen.corrupts:
+        return Action.EVICT_NOW, "rule", "state may be corrupt: the node must not take part in a save"
+    stakes = prices.stakes
+    if stakes is not None:
+        evict, wait = cost.evict_gpu_hours(stakes), cost.wait_gpu_hours(stakes)
+        if prices.all_known:
+            if evict < wait and not cost.is_tie(evict, wait):
+                why = f"evicting costs {evict:,.0f} GPU-h, waiting {wait:,.0f}"
+                return Action.EVICT_NOW, "arithmetic", why
+            tie = " (a tie: the less disruptive)" if cost.is_tie(evict, wait) else ""
+            why = f"waiting costs {wait:,.0f} GPU-h, evicting {evict:,.0f}{tie}"
+            return Action.CORDON_AT_CHECKPOINT, "arithmetic", why
+        if chosen.degrades and (chosen.slowdown or 1.0) > (cost.break_even_slowdown(stakes) or 1e9):
+            return Action.EVICT_NOW, "rule", f"{chosen.degrades_why}: it degrades the run now"
+    if chosen.xid is not None and _only_watch(chosen.xid):
+        return Action.WATCH, "rule", f"XID {chosen.xid} asks for nothing by itself"
+    return (
+        Action.CORDON_AT_CHECKPOINT,
+        "rule",
+        "the job is not known to have stopped: cordon now (stops nothing), evict at the next boundary",
+    )
+
+
+def _only_watch(xid: int) -> bool:
+    return xid_catalog.xid(xid).disposition in ("watch", "ignore")
+
+
+def _nodes(verdict: Verdict, chosen: Hypothesis | None, action: Action) -> tuple[str, ...]:
+    """The nodes that the action is for; none for an action that is for no node."""
+    if chosen is None or action not in (Action.EVICT_NOW, Action.CORDON_AT_CHECKPOINT):
+        return ()
+    named = {c.node for c in verdict.culprits if c.node is not None} | set(chosen.nodes)
+    return tuple(sorted(named))
+
+
+# --- Questions and options -----------------------------------------------------------------------
+
+
+def _questions(
+    case: Case, chosen: Hypothesis | None, prices: Prices, action: Action
+) -> tuple[Question, ...]:
+    return (
+        _stops_job(case, prices, action),
+        _degrading(case, chosen),
+        _worse(case, chosen, prices),
+    )
+
+
+def _stops_job(case: Case, prices: Prices, action: Action) -> Question:
+    if case.stop.stopped:
+        what = "finished" if case.stop.state is JobState.EXITED else "stopped"
+        return Question(id="stops-job", answer="no", why=f"already {what}", gpu_hours=0.0)
+    if action in (Action.NONE, Action.WATCH, Action.COLLECT_MORE, Action.FIX_CODE):
+        return Question(id="stops-job", answer="no", why="this action stops nothing", gpu_hours=0.0)
+    evict = None if prices.stakes is None else round(cost.evict_gpu_hours(prices.stakes), 2)
+    if action is Action.CORDON_AT_CHECKPOINT:
+        return Question(
+            id="stops-job",
+            answer="no",
+            why="a cordon stops nothing; evicting now would",
+            gpu_hours=0.0 if evict is None else evict,
+        )
+    return Question(
+        id="stops-job", answer="yes", why="recompute since the checkpoint, and a restart", gpu_hours=evict
+    )
+
+
+def _degrading(case: Case, chosen: Hypothesis | None) -> Question:
+    gpus = case.topology.world_size
+    if chosen is not None and chosen.kind is Kind.HEALTHY:
+        return Question(id="degrading-now", answer="no", why="nothing is slow", gpu_hours_per_hour=0.0)
+    if case.stop.stopped and case.stop.state is not JobState.EXITED:
+        held = "all GPUs" if gpus is None else f"{gpus:,} GPUs"
+        return Question(
+            id="degrading-now",
+            answer="yes",
+            why=f"{held} do nothing",
+            gpu_hours_per_hour=None if gpus is None else float(gpus),
+        )
+    if chosen is None or chosen.degrades is None:
+        return Question(id="degrading-now", answer="unknown", why="the evidence does not tell")
+    if not chosen.degrades:
+        why = chosen.degrades_why or "steps keep their pace"
+        return Question(id="degrading-now", answer="no", why=why, gpu_hours_per_hour=0.0)
+    lost = None
+    if gpus is not None and chosen.slowdown is not None and chosen.slowdown > 1:
+        lost = round(gpus * (1 - 1 / chosen.slowdown), 2)
+    return Question(
+        id="degrading-now", answer="yes", why=chosen.degrades_why or "it slows the run", gpu_hours_per_hour=lost
+    )
+
+
+def _worse(case: Case, chosen: Hypothesis | None, prices: Prices) -> Question:
+    """Priced as one more failure of the same kind: half an interval, detection and a restart."""
+    if chosen is None:
+        return Question(id="worse-if-left", answer="unknown", why="the cause is not known")
+    answer: Literal["yes", "no", "unknown"] = (
+        "unknown" if chosen.worsens is None else "yes" if chosen.worsens else "no"
+    )
+    if case.stop.stopped and chosen.remedy is Remedy.NODE and chosen.worsens is not False:
+        answer, why = "yes", "a restart lands on it again"
+    elif case.stop.stopped and chosen.remedy is Remedy.CODE:
+        answer, why = "yes", "a restart runs into the same bug"
+    else:
+        why = chosen.worsens_why or "the evidence does not tell"
+    gpu_hours = None
+    if answer == "yes" and prices.stakes is not None:
+        s = prices.stakes
+        gpu_hours = round(
+            cost.gpu_hours(s.gpus, s.interval_s / 2 + s.detection_s + s.restart_s), 2
+        )
+    return Question(
+        id="worse-if-left", answer=answer, why=why, gpu_hours=0.0 if answer == "no" else gpu_hours
+    )
+
+
+def _options(case: Case, chosen: Hypothesis | None, prices: Prices) -> tuple[Option, ...]:
+    stakes = prices.stakes
+    if case.stop.stopped:
+        return (
+            Option(option="evict-now", gpu_hours=0.0),
+            Option(option="wait-for-boundary", gpu_hours=None),
+            Option(option="leave", gpu_hours=None),
+        )
+    if stakes is None or chosen is None:
+        return (
+            Option(option="evict-now", gpu_hours=None),
+            Option(option="wait-for-boundary", gpu_hours=None),
+            Option(option="leave", gpu_hours=None),
+        )
+    return (
+        Option(option="evict-now", gpu_hours=round(cost.evict_gpu_hours(stakes), 2)),
+        Option(option="wait-for-boundary", gpu_hours=round(cost.wait_gpu_hours(stakes), 2)),
+        Option(
+            option="leave", gpu_hours=round(cost.leave_gpu_hours(stakes, stakes.interval_s), 2)
+        ),
+    )
+
+
+def _would_flip(
+    case: Case, chosen: Hypothesis | None, prices: Prices, action: Action
+) -> str:
+    if chosen is None:
+        return "evidence that singles out a rank or a node"
+    if case.stop.stopped or prices.stakes is None or chosen.remedy is not Remedy.NODE:
+        if action is Action.EVICT_NOW:
+            return "a step completed after the fault (the job runs after all), or another culprit"
+        if action is Action.RESTART_JOB:
+            return "an XID or a kernel fault on that rank's node: then evict it"
+        if action is Action.FIX_CODE:
+            return "the same fault on the same node in another job: then it is the node"
+        return "a newer step, or an error line, in later evidence"
+    slowdown = cost.break_even_slowdown(prices.stakes)
+    hazard = cost.break_even_hazard_per_hour(prices.stakes)
+    parts = []
+    if slowdown is not None:
+        parts.append(f"steps {slowdown:.2f} times as long")
+    if hazard is not None:
+        parts.append(f"an extra hazard of {hazard:.2f} per hour")
+    side = "above" if action is not Action.EVICT_NOW else "below"
+    return f"{side} {' or '.join(parts)}" if parts else "a boundary that is closer"
+
+
+# --- Commands ------------------------------------------------------------------------------------
+
+
+def _commands(
+    case: Case,
+    verdict: Verdict,
+    chosen: Hypothesis | None,
+    action: Action,
+    nodes: tuple[str, ...],
+) -> tuple[Command, ...]:
+    if chosen is None:
+        settle = verdict.settle_command
+        return () if settle is None else (Command(run=settle, stops_job=False),)
+    stops = not case.stop.stopped
+    if _is_slurm(case):
+        return _slurm_commands(case, chosen, action, nodes, stops)
+    name, namespace = _job_name(case)
+    scope = f" -n {shlex.quote(namespace)}" if namespace is not None else ""
+    found = [
+        Command(
+            run=f"gpufleet cordon {shlex.quote(node)} --reason {shlex.quote(chosen.reason_tag or str(chosen.kind))}",
+            stops_job=False,
+            note="stops nothing",
+        )
+        for node in nodes
+    ]
+    if action in (Action.EVICT_NOW, Action.RESTART_JOB) and name is not None:
+        found.append(
+            Command(
+                run=f"gpufleet evict {shlex.quote(name)}{scope}",
+                stops_job=stops,
+                note="stops the job" if stops else "the job is down already",
+            )
+        )
+    elif action is Action.EVICT_NOW and nodes:
+        found.extend(
+            Command(
+                run=f"gpufleet evict {shlex.quote('node/' + node)}",
+                stops_job=stops,
+                note="stops the job" if stops else "the job is down already",
+            )
+            for node in nodes
+        )
+    elif action is Action.CORDON_AT_CHECKPOINT and name is not None:
+        found.append(
+            Command(
+                run=f"gpufleet evict {shlex.quote(name)}{scope} --at-checkpoint",
+                stops_job=True,
+                note="waits for the boundary, then stops the job",
+            )
+        )
+    return tuple(found)
+
+
+def _is_slurm(case: Case) -> bool:
+    return bool(case.scheduler_jobs or case.scheduler_nodes) and not case.pods
+
+
+def _slurm_commands(
+    case: Case, chosen: Hypothesis, action: Action, nodes: tuple[str, ...], stops: bool
+) -> tuple[Command, ...]:
+    """Slurm's drain lets the job finish, so it is our cordon; scancel takes the gang down."""
+    reason = shlex.quote(chosen.reason_tag or str(chosen.kind))
+    found = [
+        Command(
+            run=f"scontrol update nodename={shlex.quote(node)} state=drain reason={reason}",
+            stops_job=False,
+            note="stops nothing",
+        )
+        for node in nodes
+    ]
+    jobs = sorted({job.job_id.split(".")[0] for job in case.scheduler_jobs})
+    if action in (Action.EVICT_NOW, Action.RESTART_JOB) and len(jobs) == 1:
+        found.append(
+            Command(
+                run=f"scancel {shlex.quote(jobs[0])}",
+                stops_job=stops,
+                note="stops the job" if stops else "the job is down already",
+            )
+        )
+    return tuple(found)
+
+
+def _job_name(case: Case) -> tuple[str | None, str | None]:
+    name = next((n.name for n in case.given if n.name is not None), None)
+    namespace = next((n.namespace for n in case.given if n.namespace is not None), None)
+    if namespace is None:
+        places = case.topology.places.values()
+        namespace = next((p.namespace for p in places if p.namespace is not None), None)
+    return name, namespace

@@ -1,0 +1,105 @@
+"""How rules word their claims, and the weights they share (log likelihood ratios).
+
+Starting ratios from facts/localisation section 8: judgement, to be fitted on simulated worlds.
+"""
+
+from __future__ import annotations
+
+import math
+
+from gpufleet_cli.facts import GroupStatus, LogSign, Origin, WatchdogTimeout
+from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.placed import NS, Placed
+from gpufleet_cli.timestamps import format_clock
+from gpufleet_cli.verdict import Claim, CollectiveRef
+
+DECISIVE = math.log(50)
+STRONG = math.log(30)
+GOOD = math.log(20)
+OUTLIER = math.log(10)
+FAIR = math.log(6)
+MODEST = math.log(4)
+WEAK = math.log(2)
+AGAINST_WAITING = math.log(0.02)
+
+
+def claim(
+    text: str,
+    origin: Origin | None,
+    weight: float,
+    *,
+    rank: int | None = None,
+    at_ns: int | None = None,
+) -> Claim:
+    """One claim; keyword names for what it speaks of."""
+    return Claim(text=text, origin=origin, weight=weight, rank=rank, at_ns=at_ns)
+
+
+def about(
+    placed: Placed[LogSign] | Placed[WatchdogTimeout] | Placed[GroupStatus],
+    text: str,
+    weight: float,
+) -> Claim:
+    """A claim that stands on one placed log line."""
+    return claim(text, placed.fact.origin, weight, rank=placed.rank, at_ns=placed.at_ns)
+
+
+def when(at_ns: int | None) -> str:
+    """` at 03:41:07`, or nothing where the time is not known."""
+    return "" if at_ns is None else f" at {format_clock(at_ns)}"
+
+
+def ranks_text(ranks: tuple[int, ...] | list[int]) -> str:
+    """`rank 5`, `ranks 9 and 14`, `ranks 0-7`, `ranks 1, 3, 5 and 12 more`.
+
+    >>> ranks_text((5,)), ranks_text((9, 14)), ranks_text((0, 1, 2, 3)), ranks_text((1, 3, 5, 7, 9, 11))
+    ('rank 5', 'ranks 9 and 14', 'ranks 0-3', 'ranks 1, 3, 5 and 3 more')
+    """
+    ordered = sorted(ranks)
+    if len(ordered) == 1:
+        return f"rank {ordered[0]}"
+    if len(ordered) > 2 and ordered[-1] - ordered[0] == len(ordered) - 1:
+        return f"ranks {ordered[0]}-{ordered[-1]}"
+    if len(ordered) > 4:
+        return f"ranks {', '.join(map(str, ordered[:3]))} and {len(ordered) - 3} more"
+    return f"ranks {', '.join(map(str, ordered[:-1]))} and {ordered[-1]}"
+
+
+def waited_in(case: Case) -> CollectiveRef:
+    """The collective that most witnesses whose timeout began first waited in."""
+    if case.graph is not None and case.graph.waited_on is not None:
+        return case.graph.waited_on
+    starts: dict[CollectiveRef, tuple[int, int]] = {}
+    for timeout in case.timeouts:
+        fact = timeout.fact
+        ref = CollectiveRef(
+            group=None if fact.group is None else fact.group.name,
+            desc=None if fact.group is None else fact.group.desc,
+            op=fact.op,
+            seq=fact.seq,
+        )
+        began = (timeout.at_ns or 0) - fact.ran_ms * 1_000_000
+        count, first = starts.get(ref, (0, began))
+        starts[ref] = (count + 1, min(first, began))
+    named = {ref.seq: ref for ref in starts if ref.desc is not None}
+    best = max(starts, key=lambda ref: (starts[ref][0], -starts[ref][1], repr(ref)), default=None)
+    if best is None:
+        return CollectiveRef()
+    return named.get(best.seq, best)
+
+
+def collective_text(ref: CollectiveRef) -> str:
+    """`ALLREDUCE 88214 of default_pg`, as far as it is known."""
+    words = [ref.op or "a collective"]
+    if ref.seq is not None:
+        words.append(str(ref.seq))
+    if ref.desc or ref.group:
+        words.append(f"of {ref.desc or ref.group}")
+    return " ".join(words)
+
+
+def before_others_s(case: Case, at_ns: int | None) -> float | None:
+    """Seconds from a time to the first watchdog that gave up; None where either is not known."""
+    if at_ns is None or case.first_timeout_ns is None:
+        return None
+    return (case.first_timeout_ns - at_ns) / NS

@@ -1,0 +1,381 @@
+"""A GPU, NVLink, NVSwitch or PCIe fault that the evidence names, or a GPU whose completions stopped.
+
+Claims the GPU of a cause code (Xid, SXid, the driver's "fallen off the bus", an ECC error in the rank's own
+log) near the onset; the rank whose own completions stopped while its peers completed the same
+collective; and the NVLink domain when several of its nodes fail together. What could look the same:
+symptom codes on innocents (43, 45, 13, 31, 74 at the far end), an old code on a sticky gauge, a
+pending remap that stops nothing. It cannot see a fault that leaves no line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpufleet_cli.facts import HostSign, Sign
+from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.placed import NS, PlacedHost, PlacedXid
+from gpufleet_cli.reason.xid_history import domain_faults
+from gpufleet_cli.rules import claims
+from gpufleet_cli.rules.claims import about, claim, ranks_text, waited_in
+from gpufleet_cli.verdict import Claim, GpuRef, Hypothesis, Kind, Remedy
+
+NAME = "gpu_fault"
+UNCONTAINED = 95
+DOUBLE_BIT = 48
+CONTAINED = 94
+CLOSE_S = 120.0
+SELF_SIGNS = (Sign.ECC_ERROR, Sign.CUDA_PEER_ERROR, Sign.NVLS_FAILED, Sign.ROCM_GPU_HANG)
+NODE_WIDE = frozenset({79})
+
+
+def propose(case: Case) -> Iterator[Hypothesis]:
+    """Domains first (no single tray is blamed for them), then GPUs by code, by log, by dumps."""
+    domains = domain_faults(case.xids, case.topology)
+    in_domain = {event.event.origin for events in domains.values() for event in events}
+    for domain, events in domains.items():
+        yield _domain(case, domain, events)
+    seen: set[tuple[str | None, int | None, str | None]] = set()
+    for placed in case.xids:
+        key = (placed.node, placed.rank, placed.event.pci_bus_id)
+        if placed.event.origin in in_domain or key in seen or not _is_cause(placed):
+            continue
+        seen.add(key)
+        yield _xid(case, placed)
+    yield from _off_the_bus(case, seen)
+    yield from _switch(case)
+    yield from _own_words(case)
+    yield from _stopped_completions(case)
+    yield from _series_end(case)
+
+
+def _is_cause(placed: PlacedXid) -> bool:
+    """A cause code near the onset; codes that are either count only where the line says fatal or
+    their usual answer takes the node out."""
+    if not placed.relevant or placed.reading.role == "effect":
+        return False
+    if placed.reading.role == "cause":
+        return True
+    return placed.reading.fatal is True or placed.reading.disposition in (
+        "evict-now",
+        "cordon-at-checkpoint",
+    )
+
+
+def _xid(case: Case, placed: PlacedXid) -> Hypothesis:
+    event, reading = placed.event, placed.reading
+    rank = placed.rank
+    onset = case.onset_ns if case.onset_ns is not None else placed.at_ns
+    found = [
+        claim(
+            f"XID {event.xid} on {placed.node or 'an unnamed node'}"
+            f" GPU {event.pci_bus_id or event.gpu_uuid or '?'}{claims.when(placed.at_ns)}:"
+            f" {reading.summary}",
+            event.origin,
+            _weight(placed),
+            rank=rank,
+            at_ns=placed.at_ns,
+        )
+    ]
+    found.extend(_same_gpu_silent(case, placed))
+    found.extend(_waiting_itself(case, rank, placed.event.xid))
+    ranks = () if rank is None else (rank,)
+    nodes = () if placed.node is None else (placed.node,)
+    corrupts = _is_uncontained(case, placed)
+    worse = reading.entry.worsens
+    where = ranks_text(ranks) if ranks else (placed.node or "a GPU")
+    return Hypothesis(
+        kind=Kind.HARDWARE,
+        rule=NAME,
+        summary=f"{where[:1].upper()}{where[1:]}: XID {event.xid}, {reading.summary}.",
+        claims=tuple(found),
+        remedy=Remedy.NODE,
+        ranks=ranks,
+        nodes=nodes,
+        gpu=GpuRef(index=event.gpu_index, uuid=event.gpu_uuid, pci_bus_id=event.pci_bus_id),
+        collective=waited_in(case),
+        onset_ns=onset,
+        degrades={"yes": True, "no": False}.get(reading.entry.degrades),
+        degrades_why=f"XID {event.xid} {_degrading(reading.entry.degrades)}",
+        worsens={"yes": True, "no": False}.get(worse),
+        worsens_why=_worsening(reading.entry.worsens, reading.entry.returns_to_service_after),
+        corrupts=corrupts,
+        xid=event.xid,
+        reason_tag=f"XID {event.xid}",
+        would_settle="" if ranks else "the GPU's rank: NCCL init lines or DCGM labels of that node",
+    )
+
+
+def _degrading(answer: str) -> str:
+    return {"yes": "slows the run", "no": "does not slow a run that goes on"}.get(
+        answer, "may slow the run"
+    )
+
+
+def _worsening(answer: str, returns_after: str) -> str:
+    base = {
+        "yes": "the GPU does not recover by itself",
+        "no": "the fault is stable",
+        "maybe": "it may fail again",
+    }.get(answer, "not known for this code")
+    return f"{base}; back in service after: {returns_after}" if returns_after else base
+
+
+def _weight(placed: PlacedXid) -> float:
+    """Codes that stop a job weigh more than codes that usually do not (facts: localisation 8)."""
+    prior = placed.reading.entry.stop_prior
+    mean = 0.5 if prior is None else prior.mean
+    if placed.reading.disposition == "evict-now" or mean >= 0.85:
+        weight = claims.STRONG
+    elif mean >= 0.3:
+        weight = claims.FAIR
+    else:
+        weight = claims.MODEST
+    return weight - (claims.WEAK if not placed.event.zone_stated else 0.0)
+
+
+def _same_gpu_silent(case: Case, placed: PlacedXid) -> list[Claim]:
+    """The rank on this GPU went quiet within two minutes of the event, clocks allowed for."""
+    if placed.rank is None or placed.at_ns is None:
+        return []
+    silence = case.silence.get(placed.rank)
+    if silence is None or silence.last_sign_ns is None or not silence.known:
+        return []
+    gap = (placed.at_ns - silence.last_sign_ns) / NS
+    margin = CLOSE_S + silence.error_s + placed.event.resolution_s
+    if silence.complained or abs(gap) > margin:
+        return []
+    return [
+        claim(
+            f"rank {placed.rank} wrote its last ordinary line{claims.when(silence.last_sign_ns)},"
+            f" {abs(gap):,.0f} s {'before' if gap >= 0 else 'after'} the event",
+            silence.origin,
+            claims.OUTLIER,
+            rank=placed.rank,
+            at_ns=silence.last_sign_ns,
+        )
+    ]
+
+
+def _waiting_itself(case: Case, rank: int | None, xid: int) -> list[Claim]:
+    """A rank that shows itself waiting on others is not the one they wait for."""
+    if rank is None or xid in (UNCONTAINED, DOUBLE_BIT):
+        return []
+    if case.graph is not None and rank in case.graph.waiting:
+        return [
+            claim(
+                f"rank {rank}'s own dump shows it waiting for a rank that is behind",
+                None,
+                claims.AGAINST_WAITING,
+                rank=rank,
+            )
+        ]
+    own = next((t for t in case.timeouts if t.rank == rank), None)
+    if own is not None:
+        return [about(own, f"rank {rank} reported a timeout itself: it waited", -claims.GOOD)]
+    return []
+
+
+def _is_uncontained(case: Case, placed: PlacedXid) -> bool:
+    """XID 95, or 48 without 94 on the same GPU: state may be corrupt."""
+    if placed.event.xid == UNCONTAINED:
+        return True
+    same_gpu = {
+        p.event.xid
+        for p in case.xids
+        if p.node == placed.node and p.event.pci_bus_id == placed.event.pci_bus_id and p.relevant
+    }
+    if UNCONTAINED in same_gpu:
+        return True
+    return DOUBLE_BIT in same_gpu and CONTAINED not in same_gpu
+
+
+def _off_the_bus(
+    case: Case, seen: set[tuple[str | None, int | None, str | None]]
+) -> Iterator[Hypothesis]:
+    """The driver's line without an Xid number, on a GPU that no Xid named."""
+    named = {(node, rank) for node, rank, _pci in seen}
+    for placed in case.hosts:
+        if placed.event.sign not in (HostSign.GPU_OFF_BUS, HostSign.AMD_GPU_ERROR):
+            continue
+        if not placed.relevant or (placed.node, placed.rank) in named:
+            continue
+        named.add((placed.node, placed.rank))
+        yield _host_line(case, placed)
+
+
+def _host_line(case: Case, placed: PlacedHost) -> Hypothesis:
+    ranks = () if placed.rank is None else (placed.rank,)
+    what = (
+        "its GPU fell off the bus"
+        if placed.event.sign is HostSign.GPU_OFF_BUS
+        else "the amdgpu driver reports a hardware error"
+    )
+    return Hypothesis(
+        kind=Kind.HARDWARE,
+        rule=NAME,
+        summary=f"{placed.node}: {what}.",
+        claims=(
+            claim(
+                f"{placed.node}: {placed.event.text[:160]}",
+                placed.event.origin,
+                claims.STRONG,
+                rank=placed.rank,
+                at_ns=placed.at_ns,
+            ),
+            *_waiting_itself(case, placed.rank, 0),
+        ),
+        remedy=Remedy.NODE,
+        ranks=ranks,
+        nodes=() if placed.node is None else (placed.node,),
+        gpu=GpuRef(pci_bus_id=placed.event.pci_bus_id),
+        onset_ns=placed.at_ns,
+        worsens=True,
+        worsens_why="the GPU does not come back without a reset",
+        reason_tag="GPU lost",
+    )
+
+
+def _switch(case: Case) -> Iterator[Hypothesis]:
+    """A fatal SXid takes the whole node's fabric: no single GPU of it is blamed."""
+    done: set[str] = set()
+    for placed in case.sxids:
+        if not placed.relevant or not placed.event.fatal or placed.node is None:
+            continue
+        if placed.node in done:
+            continue
+        done.add(placed.node)
+        yield Hypothesis(
+            kind=Kind.HARDWARE,
+            rule=NAME,
+            summary=f"{placed.node}: fatal NVSwitch error (SXid {placed.event.sxid});"
+            " all its GPUs are affected.",
+            claims=(
+                claim(
+                    f"SXid {placed.event.sxid}, Fatal, on {placed.node}{claims.when(placed.at_ns)}",
+                    placed.event.origin,
+                    claims.STRONG,
+                    at_ns=placed.at_ns,
+                ),
+            ),
+            remedy=Remedy.NODE,
+            nodes=(placed.node,),
+            onset_ns=placed.at_ns,
+            worsens=True,
+            worsens_why="the fabric of the node must be reset",
+            reason_tag=f"SXid {placed.event.sxid}",
+        )
+
+
+def _domain(case: Case, domain: str, events: tuple[PlacedXid, ...]) -> Hypothesis:
+    nodes = tuple(sorted({e.node for e in events if e.node is not None}))
+    return Hypothesis(
+        kind=Kind.HARDWARE,
+        rule=NAME,
+        summary=f"NVLink domain {domain}: fabric errors on {len(nodes)} of its nodes within 30 s;"
+        " no single tray is to blame.",
+        claims=tuple(
+            claim(
+                f"XID {e.event.xid} on {e.node}{claims.when(e.at_ns)}: {e.reading.summary}",
+                e.event.origin,
+                claims.STRONG if i == 0 else claims.FAIR,
+                rank=e.rank,
+                at_ns=e.at_ns,
+            )
+            for i, e in enumerate(events[:4])
+        ),
+        remedy=Remedy.OUTSIDE,
+        nodes=nodes,
+        onset_ns=min(e.at_ns for e in events if e.at_ns is not None),
+        worsens=True,
+        worsens_why="a restart on the same domain runs into the same fabric",
+        reason_tag=f"NVLink domain {domain}",
+        would_settle="the state of the domain's switches and Fabric Manager / IMEX logs",
+    )
+
+
+def _own_words(case: Case) -> Iterator[Hypothesis]:
+    """The rank's own log names the hardware: ECC, NVLink peer access, NVLS, a ROCm hang."""
+    for sign in case.signs_of(*SELF_SIGNS):
+        late = (
+            sign.at_ns is not None
+            and case.first_timeout_ns is not None
+            and sign.at_ns > case.first_timeout_ns + NS
+        )
+        if late or (sign.rank is None and sign.node is None):
+            continue
+        node_wide = sign.fact.sign in (Sign.NVLS_FAILED, Sign.CUDA_PEER_ERROR, Sign.ROCM_GPU_HANG)
+        ranks = () if node_wide or sign.rank is None else (sign.rank,)
+        yield Hypothesis(
+            kind=Kind.HARDWARE,
+            rule=NAME,
+            summary=f"{(ranks_text(ranks) if ranks else sign.node or 'A node').capitalize()}"
+            f" reports a hardware error: {(sign.fact.detail or sign.fact.text)[:100]}",
+            claims=(about(sign, sign.fact.text[:160], claims.STRONG),),
+            remedy=Remedy.NODE,
+            ranks=ranks,
+            nodes=() if sign.node is None else (sign.node,),
+            onset_ns=sign.at_ns,
+            worsens=None,
+            worsens_why="depends on the kernel log of that node",
+            reason_tag=str(sign.fact.sign),
+            would_settle="the kernel log of that node",
+        )
+        return
+
+
+def _stopped_completions(case: Case) -> Iterator[Hypothesis]:
+    """A rank's own completions stopped while its peers completed the same collective."""
+    graph = case.graph
+    if graph is None:
+        return
+    for root in graph.roots:
+        if root.kind != "gpu-stalled":
+            continue
+        weight = claims.DECISIVE if root.share >= 0.6 else claims.GOOD
+        yield Hypothesis(
+            kind=Kind.HARDWARE,
+            rule=NAME,
+            summary=f"{ranks_text(root.ranks).capitalize()}: the GPU stopped completing collectives"
+            " that its peers completed.",
+            claims=tuple(
+                claim(c.text, c.origin, weight if i == 0 else claims.WEAK, rank=c.rank)
+                for i, c in enumerate(root.claims)
+            ),
+            remedy=Remedy.NODE,
+            ranks=root.ranks,
+            collective=graph.waited_on,
+            onset_ns=graph.onset_ns,
+            worsens=None,
+            worsens_why="no XID is at hand: the kernel log of its node would tell",
+            reason_tag="GPU stalled",
+            would_settle="the kernel log (XID) of the nodes of those ranks",
+        )
+
+
+def _series_end(case: Case) -> Iterator[Hypothesis]:
+    """One GPU's metrics ended while its neighbours' went on: the GPU is gone."""
+    for end in case.series_ends:
+        node = end.node
+        rank = case.topology.rank_of_gpu(node, end.pci_bus_id, end.gpu_uuid)
+        yield Hypothesis(
+            kind=Kind.HARDWARE,
+            rule=NAME,
+            summary=f"{node}: the metrics of one GPU ended while its neighbours' went on.",
+            claims=(
+                claim(
+                    f"the series of GPU {end.pci_bus_id or end.gpu_uuid} on {node} ends"
+                    f"{claims.when(end.last_ns)}, the others go on until"
+                    f"{claims.when(end.others_last_ns)[3:]}",
+                    end.origin,
+                    claims.FAIR,
+                    rank=rank,
+                    at_ns=end.last_ns,
+                ),
+            ),
+            remedy=Remedy.NODE,
+            ranks=() if rank is None else (rank,),
+            nodes=() if node is None else (node,),
+            onset_ns=end.last_ns,
+            reason_tag="GPU lost",
+            would_settle="the kernel log of that node",
+        )

@@ -1,0 +1,131 @@
+"""Nothing is wrong: the job steps in its rhythm, has finished, or was ended from outside.
+
+"Healthy" is a hypothesis that has to win like any other. What could look the same: a stall younger
+than the job's own rhythm of printing, which time settles. It cannot see a slow corruption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpufleet_cli.facts import Sign
+from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.placed import NS
+from gpufleet_cli.rules import claims
+from gpufleet_cli.rules.claims import about, claim
+from gpufleet_cli.verdict import Claim, Hypothesis, JobState, Kind, Remedy
+
+NAME = "healthy"
+TEARDOWN = frozenset({Sign.WATCHDOG_STUCK, Sign.ABORT, Sign.FATAL_SIGNAL, Sign.STORE_LOST})
+
+
+def propose(case: Case) -> Iterator[Hypothesis]:
+    """The first of: finished before the noise, ended from outside, steps in rhythm, dumps in order."""
+    for found in (_finished(case), _ended_outside(case), _in_rhythm(case), _dumps_in_order(case)):
+        if found is not None:
+            yield found
+            return
+
+
+def _healthy(summary: str, found: tuple[Claim, ...], tag: str) -> Hypothesis:
+    return Hypothesis(
+        kind=Kind.HEALTHY,
+        rule=NAME,
+        summary=summary,
+        claims=found,
+        remedy=Remedy.NOTHING,
+        degrades=False,
+        worsens=False,
+        reason_tag=tag,
+    )
+
+
+def _finished(case: Case) -> Hypothesis | None:
+    done = case.signs_of(Sign.FINISHED)
+    if not done:
+        return None
+    at = max((s.at_ns for s in done if s.at_ns is not None), default=None)
+    if case.first_timeout_ns is not None and at is not None and case.first_timeout_ns < at:
+        return None
+    found = [
+        about(
+            done[-1],
+            f"the training loop finished{claims.when(done[-1].at_ns)} ({len(done)} such lines)",
+            claims.DECISIVE,
+        )
+    ]
+    noise = [
+        s
+        for s in case.signs
+        if s.fact.sign in TEARDOWN and at is not None and s.at_ns is not None and s.at_ns > at
+    ]
+    if noise:
+        found.append(
+            about(noise[0], f"{len(noise)} error lines came after it: teardown, no incident", 1.0)
+        )
+    if case.checkpoints.last_ns is not None and case.checkpoints.origin is not None:
+        found.append(claim("the last checkpoint is durable", case.checkpoints.origin, 0.5))
+    return _healthy(
+        "Training finished before the errors; what follows is teardown noise."
+        if noise
+        else "Training finished.",
+        tuple(found),
+        "finished",
+    )
+
+
+def _ended_outside(case: Case) -> Hypothesis | None:
+    """A time limit or preemption that comes first is the scheduler's doing, not a fault."""
+    signs = case.signs_of(Sign.JOB_CANCELLED, Sign.PREEMPTION, Sign.AGENT_TOLD_TO_STOP)
+    outside = [s for s in signs if "node" not in (s.fact.detail or "").lower()]
+    if not outside or case.timeouts:
+        return None
+    first = outside[0]
+    earlier = [
+        s
+        for s in case.signs
+        if s.fact.sign in (Sign.PYTHON_EXCEPTION, Sign.CUDA_OOM, Sign.CHILD_FAILED, Sign.ECC_ERROR)
+        and not (s.fact.detail or "").startswith("effect")
+        and s.at_ns is not None
+        and first.at_ns is not None
+        and s.at_ns < first.at_ns
+    ]
+    if earlier:
+        return None
+    return _healthy(
+        f"The job was ended from outside ({first.fact.detail or first.fact.sign}); no fault is shown.",
+        (about(first, f"told to stop{claims.when(first.at_ns)}: {first.fact.text[:120]}", claims.GOOD),),
+        "ended-outside",
+    )
+
+
+def _in_rhythm(case: Case) -> Hypothesis | None:
+    """The last step is younger than the job's own rhythm, and the job is two steps old at least."""
+    steps = case.steps
+    if case.stop.state is not JobState.RUNNING or case.timeouts:
+        return None
+    if steps.count < 3 or steps.last_step_ns is None or case.as_of_ns is None:
+        return None
+    age = (case.as_of_ns - steps.last_step_ns) / NS
+    interval = steps.interval_s or steps.step_s or 0.0
+    if interval and age > max(5 * interval, 30.0):
+        return None
+    found = claim(
+        f"step {steps.last_step} was printed {age:,.0f} s before the end of the evidence; the job"
+        f" prints one each {interval:,.0f} s",
+        steps.last_origin,
+        claims.GOOD,
+        at_ns=steps.last_step_ns,
+    )
+    return _healthy(f"The job runs: step {steps.last_step}, {age:,.0f} s ago.", (found,), "running")
+
+
+def _dumps_in_order(case: Case) -> Hypothesis | None:
+    graph = case.graph
+    if graph is None or not graph.no_fault or case.timeouts:
+        return None
+    return _healthy(
+        "The dumps show a job in mid-step: nothing has timed out and nobody is stuck.",
+        tuple(claim(c.text, c.origin, claims.GOOD, rank=c.rank) for c in graph.no_fault_claims[:1]),
+        "dumps",
+    )

@@ -1,0 +1,346 @@
+"""The host or what it stands on: memory ran out, the node died, storage or the data source stalled.
+
+Host OOM is claimed by the kernel's kill, joined to the pod by its uid and to the rank by the agent's
+exit line (container pids differ from the kernel's). Storage is claimed when the kernels of several
+nodes, or all ranks inside one save, name it: then nobody is to blame. A data stall is claimed of the
+rank that retries its reads while the others wait. It cannot see a slow disk that logs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpufleet_cli.facts import HostSign, Sign
+from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.placed import NS, PlacedHost, PlacedSign
+from gpufleet_cli.rules import claims
+from gpufleet_cli.rules.claims import about, claim, ranks_text, waited_in
+from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
+
+NAME = "host_fault"
+KILL_TO_EXIT_S = 60.0
+NODE_DEATH = {
+    HostSign.PANIC: "kernel panic",
+    HostSign.MACHINE_CHECK: "machine check",
+    HostSign.LOCKUP: "CPU lockup",
+    HostSign.PCIE_LINK_DOWN: "a PCIe link went down",
+    HostSign.REBOOT: "the node rebooted",
+}
+NODE_EVENTS = frozenset({"NodeNotReady", "NodeNotSchedulable", "TaintManagerEviction", "Rebooted"})
+
+
+def propose(case: Case) -> Iterator[Hypothesis]:
+    """Memory, then the node, then storage, then data."""
+    yield from _oom(case)
+    yield from _node_death(case)
+    yield from _storage(case)
+    yield from _data(case)
+
+
+# --- Memory --------------------------------------------------------------------------------------
+
+
+def _oom(case: Case) -> Iterator[Hypothesis]:
+    killed = [h for h in case.hosts if h.event.sign is HostSign.OOM_KILL and h.relevant]
+    by_place: dict[tuple[str | None, str | None], list[PlacedHost]] = {}
+    for host in killed:
+        by_place.setdefault((host.node, host.pod or host.event.pod_uid), []).append(host)
+    for (node, pod), hosts in sorted(by_place.items(), key=lambda kv: str(kv[0])):
+        yield _oom_kernel(case, node, pod, hosts)
+    if not killed:
+        yield from _oom_pods(case)
+        yield from _oom_words(case)
+
+
+def _oom_kernel(
+    case: Case, node: str | None, pod: str | None, hosts: list[PlacedHost]
+) -> Hypothesis:
+    first = hosts[0]
+    found = [
+        claim(
+            f"the kernel of {node} killed process {first.event.pid} for memory"
+            f"{claims.when(first.at_ns)}" + (f", in {pod}" if pod else ""),
+            first.event.origin,
+            claims.STRONG,
+            at_ns=first.at_ns,
+        )
+    ]
+    candidates = case.topology.by_pod.get(pod or "", ()) or case.topology.by_node.get(node or "", ())
+    exits = _killed_exits(case, candidates, first.at_ns)
+    for sign in exits[:1]:
+        found.append(
+            about(sign, f"its agent saw exit {sign.fact.exit_code} (SIGKILL) there", claims.GOOD)
+        )
+    ranks = tuple(sorted({r for s in exits for r in _ranks(s, case) if r in candidates or not candidates}))
+    if not ranks and len(candidates) == 1:
+        ranks = candidates
+    return Hypothesis(
+        kind=Kind.HOST_OOM,
+        rule=NAME,
+        summary=f"{(ranks_text(ranks) if ranks else node or 'A node').capitalize()} ran out of host"
+        " memory and was killed.",
+        claims=tuple(found),
+        remedy=Remedy.CODE,
+        ranks=ranks,
+        nodes=() if node is None else (node,),
+        onset_ns=first.at_ns,
+        degrades=True,
+        worsens=True,
+        worsens_why="the next run meets the same limit",
+        reason_tag="host OOM",
+        would_settle="" if ranks else "the agent's exit line: which local rank was killed",
+    )
+
+
+def _killed_exits(
+    case: Case, candidates: tuple[int, ...], at_ns: int | None
+) -> list[PlacedSign]:
+    found = []
+    for sign in case.signs_of(Sign.ROOT_CAUSE_BLOCK, Sign.CHILD_FAILED, Sign.TASK_EXIT):
+        if sign.fact.exit_code not in (-9, 137):
+            continue
+        after = None if at_ns is None or sign.at_ns is None else (sign.at_ns - at_ns) / NS
+        if after is not None and not -60.0 <= after <= KILL_TO_EXIT_S:
+            continue
+        if not candidates or any(r in candidates for r in _ranks(sign, case)):
+            found.append(sign)
+    return found
+
+
+def _ranks(sign: PlacedSign, case: Case) -> tuple[int, ...]:
+    if sign.fact.named_ranks:
+        return sign.fact.named_ranks
+    local, pod = sign.fact.local_rank, sign.fact.speaker.pod
+    if local is None:
+        return () if sign.rank is None else (sign.rank,)
+    unit = case.topology.by_pod.get(pod or "", ()) or case.topology.by_node.get(sign.node or "", ())
+    return tuple(r for r in unit if case.topology.places[r].local_rank == local)
+
+
+def _oom_pods(case: Case) -> Iterator[Hypothesis]:
+    for pod in case.pods:
+        container = next((c for c in pod.containers if "OOMKilled" in (c.reason, c.last_reason)), None)
+        if container is None:
+            continue
+        ranks = case.topology.by_pod.get(pod.name, ())
+        yield Hypothesis(
+            kind=Kind.HOST_OOM,
+            rule=NAME,
+            summary=f"{pod.name} was killed for memory (OOMKilled).",
+            claims=(
+                claim(
+                    f"container {container.name} of {pod.name} ended as OOMKilled",
+                    pod.origin,
+                    claims.STRONG,
+                    at_ns=container.finished_ns,
+                ),
+            ),
+            remedy=Remedy.CODE,
+            ranks=ranks if len(ranks) == 1 else (),
+            nodes=() if pod.node is None else (pod.node,),
+            onset_ns=container.finished_ns,
+            degrades=True,
+            reason_tag="host OOM",
+            would_settle="the kernel log of its node: which process was killed",
+        )
+
+
+def _oom_words(case: Case) -> Iterator[Hypothesis]:
+    signs = case.signs_of(Sign.HOST_OOM)
+    if not signs:
+        return
+    first = signs[0]
+    yield Hypothesis(
+        kind=Kind.HOST_OOM,
+        rule=NAME,
+        summary=f"{ranks_text((first.rank,)) if first.rank is not None else first.node or 'A task'}"
+        " was killed for memory.".capitalize(),
+        claims=(about(first, first.fact.text[:160], claims.STRONG),),
+        remedy=Remedy.CODE,
+        ranks=() if first.rank is None else (first.rank,),
+        nodes=() if first.node is None else (first.node,),
+        onset_ns=first.at_ns,
+        degrades=True,
+        reason_tag="host OOM",
+        would_settle="the kernel log of its node",
+    )
+
+
+# --- The node ------------------------------------------------------------------------------------
+
+
+def _node_death(case: Case) -> Iterator[Hypothesis]:
+    found: dict[str, list[Claim]] = {}
+    for host in case.hosts:
+        if host.relevant and host.node is not None and host.event.sign in NODE_DEATH:
+            weight = (
+                claims.STRONG if host.event.sign is not HostSign.PCIE_LINK_DOWN else claims.MODEST
+            )
+            found.setdefault(host.node, []).append(
+                claim(
+                    f"{host.node}: {NODE_DEATH[host.event.sign]}: {host.event.text[:100]}",
+                    host.event.origin,
+                    weight,
+                    at_ns=host.at_ns,
+                )
+            )
+    for node in case.nodes:
+        if node.ready in ("False", "Unknown"):
+            found.setdefault(node.name, []).append(
+                claim(
+                    f"{node.name} is not Ready ({node.ready_reason or node.ready})"
+                    f"{claims.when(node.ready_since_ns)}",
+                    node.origin,
+                    claims.STRONG,
+                    at_ns=node.ready_since_ns,
+                )
+            )
+        for condition in node.bad_conditions[:2]:
+            found.setdefault(node.name, []).append(
+                claim(
+                    f"{node.name}: condition {condition[0]}={condition[1]} {condition[2]}",
+                    node.origin,
+                    claims.FAIR,
+                    at_ns=condition[4],
+                )
+            )
+    for event in case.events:
+        if event.reason in NODE_EVENTS and event.kind.lower() == "node":
+            found.setdefault(event.name, []).append(
+                claim(f"{event.name}: {event.reason}: {event.message[:90]}", event.origin, claims.GOOD)
+            )
+    for sign in case.signs_of(Sign.NODE_FAILED):
+        name = sign.fact.peer or sign.node
+        if name is not None:
+            found.setdefault(name, []).append(about(sign, sign.fact.text[:140], claims.STRONG))
+    for known in case.scheduler_nodes:
+        if known.state.upper().startswith(("DOWN", "FAIL")):
+            found.setdefault(known.name, []).append(
+                claim(f"{known.name} is {known.state}: {known.reason}", known.origin, claims.GOOD)
+            )
+    job_nodes = set(case.topology.by_node)
+    for name, listed in sorted(found.items()):
+        if not job_nodes or name in job_nodes:
+            yield _dead_node(case, name, listed)
+
+
+def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
+    ranks = case.topology.by_node.get(name, ())
+    alive = [r for r in ranks if r in set(case.witnesses)]
+    found = listed[:4]
+    if alive:
+        late = [t for t in case.timeouts if t.rank in alive]
+        found.append(about(late[0], f"{ranks_text(alive)} on it reported a timeout: it lived", -2.0))
+    return Hypothesis(
+        kind=Kind.HARDWARE,
+        rule=NAME,
+        summary=f"{name} failed under its {len(ranks)} ranks." if ranks else f"{name} failed.",
+        claims=tuple(found),
+        remedy=Remedy.NODE,
+        nodes=(name,),
+        onset_ns=min((c.at_ns for c in listed if c.at_ns is not None), default=None),
+        worsens=True,
+        worsens_why="a restart lands on it again",
+        reason_tag="node failed",
+        would_settle=f"console and kernel log of {name}",
+    )
+
+
+# --- Storage and data ----------------------------------------------------------------------------
+
+
+def _storage(case: Case) -> Iterator[Hypothesis]:
+    down = [h for h in case.hosts if h.event.sign is HostSign.NFS_DOWN and h.relevant]
+    hung = [
+        h for h in case.hosts if h.event.sign in (HostSign.HUNG_TASK, HostSign.FS_ERROR) and h.relevant
+    ]
+    full = [
+        s
+        for s in case.signs_of(Sign.FS_ERROR)
+        if s.at_ns is None or case.first_timeout_ns is None or s.at_ns < case.first_timeout_ns
+    ]
+    nodes = {h.node for h in [*down, *(h for h in hung if h.event.sign is HostSign.FS_ERROR)]}
+    open_save = case.checkpoints.open_save
+    if not down and not (open_save is not None and hung) and len({s.node for s in full}) < 2:
+        return
+    found = [
+        claim(
+            f"{h.node}: {h.event.text[:110]}",
+            h.event.origin,
+            claims.STRONG if i == 0 else claims.FAIR,
+            at_ns=h.at_ns,
+        )
+        for i, h in enumerate(_one_a_node(down or hung))
+    ][:4]
+    if open_save is not None:
+        found.append(claim("a save began and never finished", open_save.origin, claims.FAIR))
+    found.extend(about(s, s.fact.text[:110], claims.FAIR) for s in full[:2])
+    everywhere = len(nodes) > 1 or len(case.topology.by_node) <= 1
+    server = next((h.event.server for h in down if h.event.server), None)
+    yield Hypothesis(
+        kind=Kind.STORAGE_STALL,
+        rule=NAME,
+        summary=f"Storage stalled{f' ({server})' if server else ''} on {len(nodes) or 'several'}"
+        f" node{'s' if len(nodes) != 1 else ''}"
+        + ("; a save was open" if open_save is not None else "")
+        + ". No rank is to blame.",
+        claims=tuple(found),
+        remedy=Remedy.OUTSIDE,
+        nodes=() if everywhere else tuple(sorted(n for n in nodes if n is not None)),
+        onset_ns=min((h.at_ns for h in down if h.at_ns is not None), default=case.onset_ns),
+        degrades=True,
+        worsens=None,
+        worsens_why="it lasts as long as the storage is away",
+        reason_tag="storage",
+        would_settle="the state of the file server",
+    )
+
+
+def _one_a_node(hosts: list[PlacedHost]) -> list[PlacedHost]:
+    found: dict[str | None, PlacedHost] = {}
+    for host in hosts:
+        found.setdefault(host.node, host)
+    return [found[node] for node in sorted(found, key=str)]
+
+
+def _data(case: Case) -> Iterator[Hypothesis]:
+    """The ranks that retry their reads while the others wait."""
+    if not case.stop.stopped and not case.timeouts:
+        return
+    witnesses = set(case.witnesses)
+    retries = [
+        s
+        for s in case.signs_of(Sign.DATA_RETRY)
+        if case.first_timeout_ns is None or s.at_ns is None or s.at_ns < case.first_timeout_ns
+    ]
+    by_rank: dict[int, list[PlacedSign]] = {}
+    for sign in retries:
+        if sign.rank is not None and sign.rank not in witnesses:
+            by_rank.setdefault(sign.rank, []).append(sign)
+    if not by_rank:
+        return
+    ranks = tuple(sorted(by_rank))
+    many = len(ranks) > max(1, len(case.world) // 2)
+    first = by_rank[ranks[0]]
+    yield Hypothesis(
+        kind=Kind.DATA_STALL,
+        rule=NAME,
+        summary=f"{ranks_text(ranks).capitalize()} waited for data while the others waited in"
+        f" {claims.collective_text(waited_in(case))}.",
+        claims=(
+            about(
+                first[-1],
+                f"rank {ranks[0]} retried its data source {len(first)} times, last"
+                f"{claims.when(first[-1].at_ns)}: {first[-1].fact.text[:80]}",
+                claims.GOOD,
+            ),
+        ),
+        remedy=Remedy.CODE,
+        ranks=() if many else ranks,
+        onset_ns=case.onset_ns,
+        degrades=True,
+        worsens=None,
+        worsens_why="depends on the data source",
+        reason_tag="data source",
+        would_settle="the loader's stack on that rank and the state of the data source",
+    )

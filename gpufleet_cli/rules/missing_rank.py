@@ -1,0 +1,232 @@
+"""A rank that never reached the collective that everybody waited in; cause not in the evidence.
+
+Claims it from the wait-for graph of Flight Recorder dumps, and from logs: the rank whose log is at
+hand and which alone has no watchdog timeout of its own. What could look the same: a rank whose
+log was cut, buffered or filtered; a sibling that the agent ended; a group with a longer timeout.
+It cannot see why the rank stopped; rules that can claim the same rank with a more specific kind.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gpufleet_cli.facts import Sign
+from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.silence import quieter_by_s
+from gpufleet_cli.rules import claims
+from gpufleet_cli.rules.claims import (
+    about,
+    claim,
+    collective_text,
+    ranks_text,
+    waited_in,
+)
+from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
+
+NAME = "missing_rank"
+
+
+def propose(case: Case) -> Iterator[Hypothesis]:
+    """From dumps, from logs, or from both; one hypothesis a culprit set."""
+    from_graph = _graph_claims(case)
+    from_logs = _log_claims(case)
+    merged: dict[tuple[tuple[int, ...], bool], list[Claim]] = defaultdict(list)
+    for ranks, single, found in [*from_graph, *from_logs]:
+        merged[ranks, single].extend(found)
+    for (ranks, single), found in sorted(merged.items()):
+        yield _hypothesis(case, ranks, tuple(found), single=single)
+
+
+def _hypothesis(
+    case: Case, ranks: tuple[int, ...], found: tuple[Claim, ...], *, single: bool
+) -> Hypothesis:
+    where = waited_in(case)
+    waiting = len(set(case.witnesses) - set(ranks))
+    waited = f" {waiting:,} waited for it in {collective_text(where)}." if waiting else ""
+    if single:
+        summary = f"{ranks_text(ranks).capitalize()} never reached {collective_text(where)}.{waited}"
+    else:
+        summary = (
+            f"Somebody among {ranks_text(ranks)} never reached {collective_text(where)};"
+            " the evidence does not tell who."
+        )
+    return Hypothesis(
+        kind=Kind.RANK_MISSING,
+        rule=NAME,
+        summary=summary,
+        claims=found,
+        remedy=Remedy.PROCESS,
+        ranks=ranks if single else (),
+        suspects=() if single else ranks,
+        collective=where,
+        onset_ns=case.onset_ns,
+        would_settle=f"logs, stacks or Flight Recorder dumps of {ranks_text(ranks)}",
+    )
+
+
+Found = tuple[tuple[int, ...], bool, list[Claim]]
+
+
+def _graph_claims(case: Case) -> list[Found]:
+    graph = case.graph
+    if graph is None:
+        return []
+    out: list[Found] = []
+    for root in graph.roots:
+        if root.kind == "host-silent":
+            weight = claims.DECISIVE if root.share >= 0.95 else claims.FAIR
+            if root.virtual:
+                weight += -0.92
+            out.append(
+                (
+                    root.ranks,
+                    True,
+                    [claim(c.text, c.origin, weight if i == 0 else claims.WEAK / 2, rank=c.rank)
+                     for i, c in enumerate(root.claims)],
+                )
+            )
+        elif root.kind == "hidden":
+            single = len(root.ranks) == 1
+            weight = claims.GOOD if single else claims.FAIR
+            out.append(
+                (root.ranks, single, [claim(c.text, c.origin, weight, rank=c.rank) for c in root.claims[:1]])
+            )
+    return out
+
+
+def _log_claims(case: Case) -> list[Found]:
+    """The ranks that did not complain while the others did."""
+    witnesses = set(case.witnesses)
+    if not witnesses:
+        return []
+    ended = _ended_by_agent(case)
+    crashed = _exited_first(case)
+    seen = {rank for rank, silence in case.silence.items() if silence.known} | witnesses
+    quiet = sorted((seen - witnesses) - ended)
+    world = case.world
+    absent = [rank for rank in world if rank not in seen and rank not in ended]
+    if not quiet:
+        return _absent(case, witnesses, absent)
+    behind = _behind(case, quiet)
+    signalled = {
+        s.rank for s in case.signs_of(Sign.DUMP_SIGNAL_OTHER) if s.rank is not None
+    } & set(quiet)
+    named = sorted(behind or set(quiet))
+    if len(named) > 1 and len(signalled) == 1 and not behind:
+        named = sorted(signalled)
+    if len(named) > 1 and len(crashed & set(named)) == 1:
+        named = sorted(crashed & set(named))
+    single = len(named) == 1 or bool(behind)
+    share = len(witnesses) / max(1, len(seen | ended))
+    if len(named) > max(1, len(seen) // 2):
+        return []
+    base = claims.DECISIVE if share > 0.8 and not absent else claims.GOOD
+    if not single:
+        base = claims.FAIR
+    if any(case.silence[rank].buffered for rank in named if rank in case.silence):
+        base -= claims.FAIR
+    return [(tuple(named), single, _silence_claims(case, named, base, len(witnesses), behind))]
+
+
+def _silence_claims(
+    case: Case, named: list[int], base: float, waiting: int, behind: set[int]
+) -> list[Claim]:
+    found: list[Claim] = []
+    for rank in named:
+        silence = case.silence.get(rank)
+        if silence is None:
+            continue
+        quieter = quieter_by_s(case.silence, rank)
+        longer = "" if quieter is None or quieter <= 0 else f", {quieter:,.1f} s before the others"
+        found.append(
+            claim(
+                f"rank {rank} wrote its last ordinary line{claims.when(silence.last_sign_ns)}"
+                f"{longer}, and reported no timeout while {waiting:,} others did",
+                silence.origin,
+                base / len(named),
+                rank=rank,
+                at_ns=silence.last_sign_ns,
+            )
+        )
+    for status in case.statuses:
+        if status.rank in behind:
+            found.append(
+                about(
+                    status,
+                    f"rank {status.rank} had enqueued only {status.fact.last_enqueued}"
+                    f" where the waiting ranks had enqueued more",
+                    claims.MODEST,
+                )
+            )
+            break
+    for sign in case.signs_of(Sign.DUMP_SIGNAL_OTHER):
+        if sign.rank in named:
+            found.append(
+                about(
+                    sign,
+                    f"rank {sign.rank}'s process was alive and its own watchdog saw no timeout",
+                    claims.WEAK,
+                )
+            )
+            break
+    return found
+
+
+def _absent(case: Case, witnesses: set[int], absent: list[int]) -> list[Found]:
+    """Everybody at hand waited, so the one that stopped is among those not at hand."""
+    if not absent:
+        return []
+    share = len(witnesses) / max(1, len(case.world))
+    single = len(absent) == 1
+    weight = claims.GOOD if single and share > 0.5 else claims.FAIR
+    first = min(case.timeouts, key=lambda t: (t.at_ns or 0, str(t.fact.origin)))
+    text = (
+        f"all {len(witnesses)} ranks at hand waited; nothing of {ranks_text(absent)} was collected"
+    )
+    return [(tuple(absent), single, [about(first, text, weight)])]
+
+
+def _ended_by_agent(case: Case) -> set[int]:
+    """Ranks that their agent ended with SIGTERM because a sibling failed: innocent.
+
+    A SIGTERM that comes after the first timeout explains no silence that began before it.
+    """
+    ended: set[int] = set()
+    for sign in case.signs_of(Sign.CHILD_SIGTERM, Sign.ROOT_CAUSE_BLOCK, Sign.CHILD_FAILED):
+        if sign.fact.sign is not Sign.CHILD_SIGTERM and sign.fact.exit_code not in (-15, 143):
+            continue
+        ahead = claims.before_others_s(case, sign.at_ns)
+        if ahead is None or ahead <= 0:
+            continue
+        ended.update(sign.fact.named_ranks or (() if sign.rank is None else (sign.rank,)))
+    return ended
+
+
+def _exited_first(case: Case) -> set[int]:
+    """Ranks that an agent saw exit by themselves, not by its own SIGTERM and not by abort."""
+    found: set[int] = set()
+    for sign in case.signs_of(Sign.ROOT_CAUSE_BLOCK):
+        if sign.fact.exit_code not in (-15, 143, -6, 134):
+            found.update(sign.fact.named_ranks)
+    return found
+
+
+def _behind(case: Case, quiet: list[int]) -> set[int]:
+    """Quiet ranks whose counters of a group stand below what every witness of that group enqueued."""
+    enqueued: dict[tuple[str | None, str | None], dict[int, int]] = defaultdict(dict)
+    for status in case.statuses:
+        fact = status.fact
+        if status.rank is None or fact.last_enqueued is None or fact.last_enqueued < 0:
+            continue
+        group = (None, None) if fact.group is None else (fact.group.name, fact.group.desc)
+        known = enqueued[group].get(status.rank)
+        enqueued[group][status.rank] = max(known or 0, fact.last_enqueued)
+    behind: set[int] = set()
+    witnesses = set(case.witnesses)
+    for counts in enqueued.values():
+        waited = [n for rank, n in counts.items() if rank in witnesses]
+        if len(waited) < 2:
+            continue
+        behind |= {rank for rank in quiet if rank in counts and counts[rank] < min(waited)}
+    return behind

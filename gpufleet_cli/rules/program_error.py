@@ -1,0 +1,269 @@
+"""A rank's own program ended it: an exception, a signal, or the GPU's memory ran out.
+
+Claims the rank whose own error stands before everybody else's complaint. What could look the same: a
+consequence (a peer's death shows as an exception here too), an agent that ended its children, an
+abort after a timeout. It cannot see a death without a word; `missing_rank` and `host_fault` can.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpufleet_cli.facts import Sign
+from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.placed import NS, PlacedSign
+from gpufleet_cli.rules import claims
+from gpufleet_cli.rules.claims import about, ranks_text
+from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
+
+NAME = "program_error"
+OWN_ERRORS = (
+    Sign.PYTHON_EXCEPTION,
+    Sign.CUDA_OOM,
+    Sign.DEVICE_ASSERT,
+    Sign.ILLEGAL_ACCESS,
+    Sign.LOADER_KILLED,
+    Sign.FATAL_SIGNAL,
+    Sign.FS_ERROR,
+)
+SAME_MOMENT_S = 5.0
+SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """How one rank ended by itself: the earliest own error, or the exit that its agent saw."""
+
+    rank: int
+    sign: PlacedSign
+    kind: Kind
+    remedy: Remedy
+    what: str
+    exit: PlacedSign | None
+
+
+def propose(case: Case) -> Iterator[Hypothesis]:
+    """One hypothesis: the ranks that died first by themselves."""
+    deaths = _deaths(case)
+    if not deaths:
+        yield from _unplaced(case)
+        return
+    first = _first(deaths)
+    same = [d for d in deaths if d.kind is first.kind and _same_moment(d, first)]
+    ranks = tuple(sorted({d.rank for d in same}))
+    everybody = len(ranks) > max(1, len(case.world) // 2)
+    found = [_claim(case, death) for death in same[:3]]
+    found += [about(d.exit, _exit_text(d), claims.FAIR) for d in same[:1] if d.exit is not None]
+    if everybody:
+        summary = f"{len(ranks)} of {len(case.world)} ranks ended with the same error: {first.what}"
+    else:
+        summary = f"{ranks_text(ranks).capitalize()} ended by itself: {first.what}"
+    yield Hypothesis(
+        kind=first.kind,
+        rule=NAME,
+        summary=summary,
+        claims=tuple(found),
+        remedy=first.remedy,
+        ranks=() if everybody else ranks,
+        onset_ns=first.sign.at_ns,
+        reason_tag=first.what,
+        degrades=True,
+        would_settle="the full traceback of that rank, and the kernel log of its node",
+    )
+
+
+def _deaths(case: Case) -> list[Death]:
+    """The earliest own error of every rank that is no consequence."""
+    exits = _exits(case)
+    found: dict[int, Death] = {}
+    for sign in case.signs_of(*OWN_ERRORS):
+        rank = _rank_of(sign, case, exits)
+        if rank is None or rank in found or _is_effect(case, sign, rank):
+            continue
+        found[rank] = Death(
+            rank=rank,
+            sign=sign,
+            kind=_kind(sign),
+            remedy=Remedy.CODE,
+            what=_what(sign),
+            exit=exits.get(rank),
+        )
+    for rank, exit_sign in sorted(exits.items()):
+        code = exit_sign.fact.exit_code
+        if rank in found or code is None or _is_innocent_exit(case, rank, exit_sign):
+            continue
+        found[rank] = Death(
+            rank=rank,
+            sign=exit_sign,
+            kind=Kind.RANK_CRASHED,
+            remedy=Remedy.CODE if code in (1, -7, 135, -11, 139, -8, -4) else Remedy.PROCESS,
+            what=_exit_words(code),
+            exit=exit_sign,
+        )
+    return sorted(found.values(), key=lambda d: _moment(d.sign))
+
+
+def _exits(case: Case) -> dict[int, PlacedSign]:
+    """The exit of each rank as its agent or srun saw it, earliest first."""
+    found: dict[int, PlacedSign] = {}
+    for sign in case.signs_of(Sign.ROOT_CAUSE_BLOCK, Sign.CHILD_FAILED, Sign.TASK_EXIT):
+        if sign.fact.exit_code is None:
+            continue
+        ranks = sign.fact.named_ranks or (() if sign.rank is None else (sign.rank,))
+        for rank in ranks or _by_local(sign, case):
+            found.setdefault(rank, sign)
+    return found
+
+
+def _by_local(sign: PlacedSign, case: Case) -> tuple[int, ...]:
+    local = sign.fact.local_rank
+    if local is None:
+        return ()
+    pod = sign.fact.speaker.pod
+    units = case.topology.by_pod.get(pod or "", ()) or case.topology.by_node.get(sign.node or "", ())
+    return tuple(r for r in units if case.topology.places[r].local_rank == local)
+
+
+def _rank_of(sign: PlacedSign, case: Case, exits: dict[int, PlacedSign]) -> int | None:
+    """The rank of an error: its own, or (no prefix) the one rank that its agent saw exit."""
+    if sign.rank is not None:
+        return sign.rank
+    here = [
+        rank
+        for rank, seen in exits.items()
+        if seen.fact.speaker.stream == sign.fact.speaker.stream
+        or (seen.node is not None and seen.node == sign.node)
+    ]
+    own = [r for r in here if not _is_innocent_exit(case, r, exits[r])]
+    return own[0] if len(own) == 1 else None
+
+
+def _is_effect(case: Case, sign: PlacedSign, rank: int) -> bool:
+    """A consequence by its own words, by coming after the complaints, or after its agent's SIGTERM."""
+    detail = sign.fact.detail or ""
+    if detail.startswith("effect"):
+        return True
+    if sign.at_ns is not None and case.first_timeout_ns is not None:
+        if sign.at_ns >= case.first_timeout_ns - NS:
+            return True
+    elif case.timeouts and sign.at_ns is None and _after_timeout_in_stream(case, sign):
+        return True
+    if sign.fact.sign is Sign.FATAL_SIGNAL and rank in set(case.witnesses):
+        return True
+    return sign.fact.sign is Sign.FS_ERROR and detail.startswith("weak")
+
+
+def _after_timeout_in_stream(case: Case, sign: PlacedSign) -> bool:
+    return any(
+        t.fact.origin.path == sign.fact.origin.path
+        and (t.fact.origin.line or 0) < (sign.fact.origin.line or 0)
+        for t in case.timeouts
+    )
+
+
+def _is_innocent_exit(case: Case, rank: int, sign: PlacedSign) -> bool:
+    """SIGTERM comes from outside; an abort is what a watchdog does; so is an exit after a timeout."""
+    code = sign.fact.exit_code
+    if code in (-15, 143, 0, None):
+        return True
+    if code in (-6, 134):
+        return True
+    late = (
+        sign.at_ns is not None
+        and case.first_timeout_ns is not None
+        and sign.at_ns >= case.first_timeout_ns
+    )
+    return late or rank in set(case.witnesses)
+
+
+def _kind(sign: PlacedSign) -> Kind:
+    if sign.fact.sign is Sign.CUDA_OOM:
+        return Kind.CUDA_OOM
+    return Kind.RANK_CRASHED
+
+
+def _what(sign: PlacedSign) -> str:
+    names = {
+        Sign.CUDA_OOM: "CUDA out of memory",
+        Sign.DEVICE_ASSERT: "a device-side assert failed",
+        Sign.ILLEGAL_ACCESS: "illegal memory access",
+        Sign.LOADER_KILLED: "a data loader worker was killed",
+        Sign.FATAL_SIGNAL: "a fatal signal",
+    }
+    detail = sign.fact.detail or ""
+    return (names.get(sign.fact.sign) or detail or sign.fact.text)[:120] + (
+        f" ({detail[:80]})" if sign.fact.sign in names and detail else ""
+    )
+
+
+def _exit_words(code: int) -> str:
+    number = -code if code < 0 else code - 128 if code > 128 else None
+    if number in SIGNALS:
+        tail = ", sender unknown" if number == 9 else ""
+        return f"killed by {SIGNALS[number]}{tail}"
+    return f"exit code {code}"
+
+
+def _exit_text(death: Death) -> str:
+    assert death.exit is not None
+    return f"its agent saw rank {death.rank} exit first: {_exit_words(death.exit.fact.exit_code or 0)}"
+
+
+def _claim(case: Case, death: Death) -> Claim:
+    ahead = claims.before_others_s(case, death.sign.at_ns)
+    early = "" if ahead is None else f", {ahead:,.0f} s before the first timeout of another rank"
+    weight = claims.DECISIVE if ahead is not None or not case.timeouts else claims.GOOD
+    return about(
+        death.sign,
+        f"rank {death.rank}: {death.what}{claims.when(death.sign.at_ns)}{early}",
+        weight,
+    )
+
+
+def _moment(sign: PlacedSign) -> tuple[bool, int, str, int]:
+    origin = sign.fact.origin
+    return (sign.at_ns is None, sign.at_ns or 0, origin.path, origin.line or 0)
+
+
+def _first(deaths: list[Death]) -> Death:
+    """The earliest death; one with its own words beats a bare exit within the same seconds."""
+    first = deaths[0]
+    close = [d for d in deaths if _same_moment(d, first)]
+    worded = [d for d in close if d.sign.fact.sign in OWN_ERRORS]
+    return (worded or close)[0]
+
+
+def _same_moment(one: Death, other: Death) -> bool:
+    if one.sign.at_ns is None or other.sign.at_ns is None:
+        return one.sign.fact.origin.path == other.sign.fact.origin.path
+    return abs(one.sign.at_ns - other.sign.at_ns) / NS <= SAME_MOMENT_S
+
+
+def _unplaced(case: Case) -> Iterator[Hypothesis]:
+    """An own error whose rank no line tells: the kind is known, the rank is among those that
+    share the stream."""
+    errors = [
+        s
+        for s in case.signs_of(*OWN_ERRORS)
+        if s.rank is None and not _is_effect(case, s, -1)
+    ]
+    if not errors:
+        return
+    first = min(errors, key=_moment)
+    kinds = Counter(_kind(s) for s in errors)
+    ranks = case.topology.by_pod.get(first.fact.speaker.pod or "", ()) or (
+        case.topology.by_node.get(first.node or "", ())
+    )
+    yield Hypothesis(
+        kind=kinds.most_common(1)[0][0],
+        rule=NAME,
+        summary=f"A rank ended by itself: {_what(first)}; its line does not say which rank.",
+        claims=(about(first, f"{_what(first)}{claims.when(first.at_ns)}", claims.GOOD),),
+        remedy=Remedy.CODE,
+        ranks=ranks if len(ranks) == 1 else (),
+        onset_ns=first.at_ns,
+        degrades=True,
+        would_settle="a log with rank prefixes, or torchrun's error file",
+    )

@@ -1,0 +1,123 @@
+"""The job never started: somebody did not come to the rendezvous.
+
+Claims it when the store counted fewer clients than expected, or a rendezvous error stands and no step was
+made in this attempt. The absent one is named by its pod's state or events, or as the only rank that
+left nothing. What could look the same: a late survivor that finds the rendezvous closed after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpufleet_cli.facts import Sign
+from gpufleet_cli.reason import Case
+from gpufleet_cli.rules import claims
+from gpufleet_cli.rules.claims import about, claim, ranks_text
+from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
+
+NAME = "rendezvous"
+POD_TROUBLE = frozenset(
+    {
+        "Failed",
+        "BackOff",
+        "FailedScheduling",
+        "FailedMount",
+        "FailedCreatePodSandBox",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InspectFailed",
+        "FailedAttachVolume",
+    }
+)
+
+
+def propose(case: Case) -> Iterator[Hypothesis]:
+    """At most one hypothesis; none once a step was made."""
+    joined = [
+        s
+        for s in case.signs_of(Sign.CLIENTS_JOINED)
+        if s.fact.joined is not None
+        and s.fact.expected is not None
+        and s.fact.joined < s.fact.expected
+    ]
+    failed = case.signs_of(Sign.RENDEZVOUS_FAILED, Sign.PORT_IN_USE)
+    if case.steps.count > 0 or case.timeouts or not (joined or failed):
+        return
+    found: list[Claim] = []
+    if joined:
+        first = joined[0]
+        found.append(
+            about(
+                first,
+                f"{first.fact.joined} of {first.fact.expected} clients joined{claims.when(first.at_ns)}",
+                claims.STRONG,
+            )
+        )
+    found += [about(s, s.fact.text[:120], claims.GOOD if not joined else 0.5) for s in failed[:1]]
+    clash = failed and failed[0].fact.sign is Sign.PORT_IN_USE
+    troubled = _troubled_pods(case)
+    ranks, nodes = _absent(case, [pod for pod, _c in troubled], joined)
+    found += [c for _pod, c in troubled[:3]]
+    who = ranks_text(ranks) if ranks else "an absent peer"
+    yield Hypothesis(
+        kind=Kind.RENDEZVOUS_FAILURE,
+        rule=NAME,
+        summary="The rendezvous port is taken by another process."
+        if clash
+        else f"The job never started: {who} did not join the rendezvous.",
+        claims=tuple(found),
+        remedy=Remedy.OUTSIDE,
+        ranks=() if clash else ranks,
+        nodes=() if clash else nodes,
+        onset_ns=None,
+        degrades=True,
+        worsens=None,
+        worsens_why="a restart waits for the same peer",
+        reason_tag="rendezvous",
+        would_settle="events and state of the pods that did not join",
+    )
+
+
+def _troubled_pods(case: Case) -> list[tuple[str, Claim]]:
+    """Pods that cannot start, with the event or state that says so; one claim a pod."""
+    found: dict[str, Claim] = {}
+    for event in case.events:
+        if event.kind.lower() == "pod" and event.reason in POD_TROUBLE and event.warning:
+            found.setdefault(
+                event.name,
+                claim(
+                    f"{event.name}: {event.reason}: {event.message[:100]}",
+                    event.origin,
+                    claims.FAIR,
+                    at_ns=event.at_ns,
+                ),
+            )
+    for pod in case.pods:
+        waiting = next(
+            (c for c in pod.containers if c.state == "waiting" and c.reason != "ContainerCreating"),
+            None,
+        )
+        if waiting is not None:
+            text = f"{pod.name}: {waiting.reason}"
+        elif pod.scheduled is False:
+            text = f"{pod.name} is not scheduled: {pod.unscheduled_why or ''}"
+        else:
+            continue
+        found.setdefault(pod.name, claim(text[:140], pod.origin, claims.FAIR))
+    return sorted(found.items())
+
+
+def _absent(
+    case: Case, pods: list[str], joined: list[claims.Placed[claims.LogSign]]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Ranks of the pods that cannot start; else the ranks without a line, if their number fits."""
+    by_pod = sorted({r for pod in pods for r in case.topology.by_pod.get(pod, ())})
+    silent = [r for r in case.world if r not in case.silence]
+    missing = joined[0].fact.expected - joined[0].fact.joined if joined else None  # type: ignore[operator]
+    ranks = tuple(by_pod)
+    if not ranks and silent and (missing is None or missing == len(silent)) and len(silent) < len(case.world):
+        ranks = tuple(silent)
+    nodes = {case.topology.node_of_pod.get(pod) for pod in pods} | {
+        case.topology.node_of(rank) for rank in ranks
+    }
+    return ranks, tuple(sorted(n for n in nodes if n is not None))

@@ -1,0 +1,339 @@
+"""The pipeline as one function: target -> facts -> case -> hypotheses -> verdict -> recommendation.
+
+Each parser and rule is guarded: one that breaks costs its own part and leaves a Gap. With
+`strict=True` (tests) nothing is swallowed. Nothing here touches the network, the clock or a terminal.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from gpufleet_cli.bundle import Evidence, Target
+from gpufleet_cli.errors import GpufleetError, ParseError
+from gpufleet_cli.facts import Fact, Gap, JobNumbers, Origin, RankDump, Writes
+from gpufleet_cli.parsers import PARSERS, Parser
+from gpufleet_cli.reason import Case, build_case
+from gpufleet_cli.reason.subject import job_view, rank_rows
+from gpufleet_cli.recommend import recommend
+from gpufleet_cli.rules import RULES
+from gpufleet_cli.verdict import (
+    Claim,
+    Explanation,
+    FileRead,
+    HardwareEvent,
+    Hypothesis,
+    Kind,
+    RankRow,
+    Triage,
+    Verdict,
+)
+from gpufleet_cli.weigh import error_lines, weigh
+
+T = TypeVar("T")
+MOST_HARDWARE_EVENTS = 200
+
+
+def triage_target(
+    target: Target,
+    numbers: JobNumbers,
+    *,
+    as_of_ns: int | None = None,
+    strict: bool = False,
+) -> Triage:
+    """Read a target and answer: who, what, what to do, at what price, and what was not seen."""
+    facts, files = read_facts(target, strict=strict)
+    return decide(target, [numbers, *facts], files, as_of_ns=as_of_ns, strict=strict)
+
+
+def read_facts(target: Target, *, strict: bool = False) -> tuple[list[Fact], tuple[FileRead, ...]]:
+    """Every fact of every file, in the order of paths and parsers, and what each file gave."""
+    matched: dict[int, list[str]] = defaultdict(list)
+    counts: dict[int, int] = defaultdict(int)
+    gathered: dict[int, list[Fact]] = defaultdict(list)
+    evidences = sorted(target.evidences, key=lambda e: e.path)
+    wanted: list[list[int]] = [[] for _ in PARSERS]
+    empty: set[int] = set()
+    for index, evidence in enumerate(evidences):
+        formats = guarded(f"file {evidence.path}", lambda e=evidence: _formats(e), strict=strict)
+        if isinstance(formats, Gap):
+            gathered[index].append(formats)
+            continue
+        if formats is None:
+            empty.add(index)
+            continue
+        for order in formats:
+            wanted[order].append(index)
+    for order, parser in enumerate(PARSERS):
+        for index, found in _parse(parser, evidences, wanted[order], strict=strict):
+            matched[index].append(parser.__name__.rsplit(".", 1)[-1])
+            counts[index] += len(found)
+            gathered[index].extend(found)
+    facts: list[Fact] = list(target.gaps)
+    files: list[FileRead] = []
+    for index, evidence in enumerate(evidences):
+        facts.extend(gathered[index])
+        if not gathered[index] and index not in empty:
+            facts.append(_not_understood(evidence, matched[index]))
+        files.append(
+            FileRead(
+                path=evidence.path,
+                size_bytes=evidence.size_bytes,
+                formats=tuple(matched[index]),
+                facts=counts[index],
+            )
+        )
+    return facts, tuple(files)
+
+
+def _formats(evidence: Evidence) -> list[int] | None:
+    """The parsers that take this file, by order; None for a file of blanks that none takes."""
+    head = evidence.head
+    found = [order for order, parser in enumerate(PARSERS) if parser.matches(evidence.path, head)]
+    return found if found or head.strip() else None
+
+
+def _not_understood(evidence: Evidence, formats: Sequence[str]) -> Gap:
+    why = (
+        f"read as {', '.join(formats)}, but nothing in it was recognised"
+        if formats
+        else "it fits no format that gpufleet reads"
+    )
+    return Gap(what=f"file {evidence.path}", why=why, origin=Origin(path=evidence.path))
+
+
+def _parse(
+    parser: Parser, evidences: Sequence[Evidence], wanted: Sequence[int], *, strict: bool
+) -> Iterator[tuple[int, list[Fact]]]:
+    """Facts per file of one parser; a batch for parsers that can share the work."""
+    if not wanted:
+        return
+    batch = getattr(parser, "parse_many", None)
+    if batch is None:
+        for index in wanted:
+            yield index, _one(parser, evidences[index], strict=strict)
+        return
+    by_evidence = {id(evidences[index]): index for index in wanted}
+    results = guarded(
+        f"the parser {parser.__name__}",
+        lambda: list(batch([evidences[index] for index in wanted])),
+        strict=strict,
+    )
+    if isinstance(results, Gap):
+        yield wanted[0], [results]
+        return
+    for evidence, result in results:
+        found = [_gap_of(evidence, result)] if isinstance(result, ParseError) else list(result)
+        yield by_evidence[id(evidence)], found
+
+
+def _one(parser: Parser, evidence: Evidence, *, strict: bool) -> list[Fact]:
+    try:
+        found = guarded(
+            f"file {evidence.path}", lambda: list(parser.parse(evidence)), strict=strict
+        )
+    except ParseError as exc:
+        return [_gap_of(evidence, exc)]
+    return [found] if isinstance(found, Gap) else found
+
+
+def _gap_of(evidence: Evidence, exc: ParseError) -> Gap:
+    return Gap(
+        what=f"file {evidence.path}",
+        why=exc.message,
+        would_settle=exc.hint or "",
+        rank=getattr(exc, "rank", None),
+        origin=Origin(path=evidence.path),
+    )
+
+
+def guarded(what: str, call: Callable[[], T], *, strict: bool) -> T | Gap:
+    """The result of a call, or a Gap when it breaks; expected errors pass, none is swallowed when
+    strict."""
+    try:
+        return call()
+    except GpufleetError:
+        raise
+    except Exception as exc:
+        if strict:
+            raise
+        return Gap(what=what, why=f"a fault in gpufleet ({type(exc).__name__}: {exc})")
+
+
+def decide(
+    target: Target,
+    facts: Sequence[Fact],
+    files: tuple[FileRead, ...],
+    *,
+    as_of_ns: int | None,
+    strict: bool,
+) -> Triage:
+    """From facts to the whole answer."""
+    case = build_case(facts, as_of_ns=as_of_ns, captured_ns=target.captured_ns)
+    hypotheses: list[Hypothesis] = []
+    broken: list[Gap] = []
+    for rule in RULES:
+        found = guarded(
+            f"rule {rule.NAME}", lambda r=rule: list(r.propose(case)), strict=strict
+        )
+        if isinstance(found, Gap):
+            broken.append(found)
+        else:
+            hypotheses.extend(found)
+    verdict, chosen = weigh(case, hypotheses)
+    errors = error_lines(case)
+    view = job_view(case)
+    if view.name is None and target.job is not None:
+        view = replace(view, name=target.job, namespace=view.namespace or target.namespace)
+    return Triage(
+        target_kind=target.kind,
+        target_name=target.name,
+        target_namespace=target.namespace or view.namespace,
+        as_of_ns=case.as_of_ns,
+        job=view,
+        verdict=verdict,
+        hardware=_hardware(case, chosen),
+        recommendation=recommend(case, verdict, chosen),
+        ranks=rank_rows(case, verdict, errors),
+        dumps=None if case.graph is None else case.graph.report,
+        missing=_missing(case, facts, broken),
+        files=files,
+    )
+
+
+def _hardware(case: Case, chosen: Hypothesis | None) -> tuple[HardwareEvent, ...]:
+    """Every XID and SXID with its role: the chosen cause, a consequence, or unrelated."""
+    cause = set() if chosen is None else {c.origin for c in chosen.claims if c.origin is not None}
+    found = []
+    for placed in case.xids:
+        is_cause = placed.event.origin in cause and placed.reading.role != "effect"
+        role = "cause" if is_cause else "consequence" if placed.relevant else "unrelated"
+        found.append(
+            HardwareEvent(
+                at_ns=placed.at_ns,
+                node=placed.node,
+                gpu=placed.event.pci_bus_id or placed.event.gpu_uuid,
+                xid=placed.event.xid,
+                meaning=placed.reading.summary,
+                role=role,  # type: ignore[arg-type]
+                origin=placed.event.origin,
+            )
+        )
+    for switch in case.sxids:
+        found.append(
+            HardwareEvent(
+                at_ns=switch.at_ns,
+                node=switch.node,
+                gpu=switch.event.pci_bus_id,
+                xid=None,
+                meaning=f"SXid {switch.event.sxid}, {'Fatal' if switch.event.fatal else 'Non-fatal'}",
+                role="cause" if switch.event.origin in cause else "consequence",
+                origin=switch.event.origin,
+            )
+        )
+    return tuple(found[:MOST_HARDWARE_EVENTS])
+
+
+def _missing(case: Case, facts: Sequence[Fact], broken: Sequence[Gap]) -> tuple[Gap, ...]:
+    """All gaps: what the parsers could not read, and what nobody collected."""
+    found = [*case.gaps, *broken]
+    dumps = {fact.rank for fact in facts if isinstance(fact, RankDump)}
+    unread = {gap.rank for gap in found if gap.rank is not None}
+    if dumps:
+        lacking = [r for r in case.world if r not in dumps and r not in unread]
+        found.extend(_per_rank(lacking, "Flight Recorder dump", "no file", "what it last entered"))
+    elif case.world:
+        found.append(
+            Gap(
+                what="Flight Recorder dumps",
+                why="none in the target",
+                would_settle="which rank is behind in which collective",
+            )
+        )
+    if any(isinstance(fact, Writes) for fact in facts):
+        silent = [r for r in case.world if r not in case.silence]
+        found.extend(_per_rank(silent, "log", "no line of it in the target", "its last sign of life"))
+    found.extend(Gap(what="identity map", why=text) for text in case.topology.contradictions)
+    unique = {(g.what, g.why, g.rank): g for g in found}
+    return tuple(unique.values())
+
+
+def _per_rank(ranks: Sequence[int], what: str, why: str, settles: str) -> Iterator[Gap]:
+    """One gap a rank, or one for all when they are many."""
+    if len(ranks) <= 16:
+        for rank in ranks:
+            yield Gap(what=f"{what} of rank {rank}", why=why, would_settle=settles, rank=rank)
+        return
+    shown = ", ".join(map(str, ranks[:8]))
+    yield Gap(what=f"{what} of {len(ranks)} ranks ({shown}, ...)", why=why, would_settle=settles)
+
+
+# --- One rank ------------------------------------------------------------------------------------
+
+
+def explain(triage: Triage, rank: int) -> Explanation:
+    """Why this rank is, or is not, the culprit."""
+    row = next((r for r in triage.ranks if r.rank == rank), None)
+    standing = "unknown" if row is None else row.standing
+    about = [c for c in triage.verdict.evidence if c.rank == rank]
+    reasons = about or _reasons(triage.verdict, row)
+    return Explanation(
+        rank=rank,
+        row=row,
+        standing=standing,
+        headline=_headline(triage.verdict, row, rank),
+        reasons=tuple(reasons),
+        would_change=_would_change(triage.verdict, standing),
+    )
+
+
+def _reasons(verdict: Verdict, row: RankRow | None) -> list[Claim]:
+    if row is None:
+        return []
+    found = []
+    if row.last_sign_ns is not None:
+        found.append(
+            Claim(
+                text=f"its last ordinary line: {row.last_text[:120]}",
+                origin=row.origin,
+                weight=0.0,
+                rank=row.rank,
+                at_ns=row.last_sign_ns,
+            )
+        )
+    witness = next((w for w in verdict.loudest if w.rank == row.rank), None)
+    if witness is not None:
+        found.append(
+            Claim(text=witness.why_innocent, origin=row.origin, weight=-1.0, rank=row.rank)
+        )
+    return found
+
+
+def _headline(verdict: Verdict, row: RankRow | None, rank: int) -> str:
+    if row is None:
+        return f"Rank {rank} is not a rank of this job, as far as the evidence tells."
+    match row.standing:
+        case "culprit":
+            return f"Rank {rank} is a culprit: {verdict.summary}"
+        case "suspect":
+            return f"Rank {rank} is among those that the evidence leaves."
+        case "witness":
+            return f"Rank {rank} is innocent: it waited and its watchdog complained."
+        case "stuck":
+            return f"Rank {rank} is innocent: it was alive and waited."
+        case "silent":
+            return f"Rank {rank} fell silent, but others explain it better."
+        case "finished" | "running":
+            return f"Nothing is wrong with rank {rank}."
+        case "unknown":
+            return f"Nothing is known of rank {rank}: no log of it is in the target."
+
+
+def _would_change(verdict: Verdict, standing: str) -> str:
+    if standing in ("culprit", "suspect"):
+        return verdict.would_settle or "a log or dump that shows it waiting on another rank"
+    if verdict.kind is Kind.HEALTHY:
+        return "a later error, or no further step"
+    return "an own error, an XID on its GPU, or a counter behind its peers, before the others complained"
