@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from gpufleet_cli.bundle import Evidence, Target
@@ -18,7 +19,7 @@ from gpufleet_cli.parsers import PARSERS, Parser
 from gpufleet_cli.reason import Case, build_case
 from gpufleet_cli.reason.subject import job_view, rank_rows
 from gpufleet_cli.recommend import recommend
-from gpufleet_cli.rules import RULES
+from gpufleet_cli.rules import RULES, Rule
 from gpufleet_cli.verdict import (
     Claim,
     Explanation,
@@ -57,7 +58,7 @@ def read_facts(target: Target, *, strict: bool = False) -> tuple[list[Fact], tup
     wanted: list[list[int]] = [[] for _ in PARSERS]
     empty: set[int] = set()
     for index, evidence in enumerate(evidences):
-        formats = guarded(f"file {evidence.path}", lambda e=evidence: _formats(e), strict=strict)
+        formats = guarded(f"file {evidence.path}", partial(_formats, evidence), strict=strict)
         if isinstance(formats, Gap):
             gathered[index].append(formats)
             continue
@@ -176,7 +177,7 @@ def decide(
     broken: list[Gap] = []
     for rule in RULES:
         found = guarded(
-            f"rule {rule.NAME}", lambda r=rule: list(r.propose(case)), strict=strict
+            f"rule {rule.NAME}", partial(_propose, rule, case), strict=strict
         )
         if isinstance(found, Gap):
             broken.append(found)
@@ -201,6 +202,10 @@ def decide(
         missing=_missing(case, facts, broken),
         files=files,
     )
+
+
+def _propose(rule: Rule, case: Case) -> list[Hypothesis]:
+    return list(rule.propose(case))
 
 
 def _hardware(case: Case, chosen: Hypothesis | None) -> tuple[HardwareEvent, ...]:

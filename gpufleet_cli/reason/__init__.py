@@ -296,7 +296,8 @@ def _newest(
     for numbers in given:
         if numbers.captured_ns is not None:
             return numbers.captured_ns
-    times = [p.at_ns for p in [*signs, *timeouts] if p.at_ns is not None]
+    times = [s.at_ns for s in signs if s.at_ns is not None]
+    times += [t.at_ns for t in timeouts if t.at_ns is not None]
     times += [s.last_ns for s in quiet.values() if s.last_ns is not None]
     if steps.last_step_ns is not None:
         times.append(steps.last_step_ns)

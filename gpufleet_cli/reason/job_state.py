@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpufleet_cli.facts import (
+    ContainerState,
     JobNumbers,
     LogSign,
     Origin,
@@ -34,6 +35,7 @@ ABORT_SIGNS = frozenset(
     }
 )
 FAILED_STATES = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED", "PREEMPTED", "BOOT_FAIL", "DEADLINE"})
+KNOWN_STATES = frozenset(state.value for state in JobState if state is not JobState.UNKNOWN)
 RHYTHMS = 5.0
 LEAST_RHYTHM_S = 30.0
 
@@ -51,17 +53,19 @@ def judge(
 ) -> Stop:
     """The state of the job, with the line that says so."""
     for numbers in given:
-        if numbers.state in JobState._value2member_map_ and numbers.state != JobState.UNKNOWN:
+        if numbers.state is not None and numbers.state in KNOWN_STATES:
             state = JobState(numbers.state)
             return _stop(state, f"as given by {numbers.source}", numbers.origin, None)
     finished = [s for s in signs if s.fact.sign is Sign.FINISHED]
-    ended = _latest([*signs, *timeouts])
+    ended = _latest(signs, timeouts)
     gone = _containers(pods)
     if finished and _all_finished(finished, timeouts):
         return _stop(JobState.EXITED, "the training loop finished", finished[0].fact.origin, ended)
     aborts = [s for s in signs if s.fact.sign in ABORT_SIGNS]
     first_complaint = min(
-        (p.at_ns for p in [*aborts, *timeouts] if p.at_ns is not None), default=None
+        [p.at_ns for p in aborts if p.at_ns is not None]
+        + [p.at_ns for p in timeouts if p.at_ns is not None],
+        default=None,
     )
     if _goes_on(steps, first_complaint):
         return _stop(
@@ -107,8 +111,12 @@ def _stop(state: JobState, why: str, origin: Origin | None, ended_ns: int | None
     return Stop(state=state, why=why, origin=origin, ended_ns=ended_ns, stopped=stopped)
 
 
-def _latest(placed: Sequence[Placed[LogSign] | Placed[WatchdogTimeout]]) -> int | None:
-    return max((p.at_ns for p in placed if p.at_ns is not None), default=None)
+def _latest(
+    signs: Sequence[Placed[LogSign]], timeouts: Sequence[Placed[WatchdogTimeout]]
+) -> int | None:
+    times = [s.at_ns for s in signs if s.at_ns is not None]
+    times += [t.at_ns for t in timeouts if t.at_ns is not None]
+    return max(times, default=None)
 
 
 def _all_finished(
@@ -122,7 +130,7 @@ def _all_finished(
 
 def _containers(pods: Sequence[PodState]) -> tuple[str, Origin, int | None] | None:
     """All rank containers terminated: a rank's life is its GPU container's, never the pod's phase."""
-    states = []
+    states: list[tuple[ContainerState, PodState]] = []
     for pod in pods:
         rank_containers = [c for c in pod.containers if c.name == pod.rank_container]
         if not rank_containers:

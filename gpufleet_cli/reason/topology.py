@@ -293,7 +293,8 @@ def _prefixes_are_local(
         unit = pod or node
         expected = _ranks_of(draft, pod, node)
         if expected:
-            fits += number in expected
+            # A number that is a rank of its pod and a local rank alike tells nothing.
+            fits += number in expected and number >= len(expected)
             misfits += number not in expected and number < len(expected)
         if unit is not None:
             units[number].add(unit)

@@ -94,8 +94,9 @@ def _from_watchdogs(case: Case) -> Iterator[Hypothesis]:
         group = timeout.fact.group or named.get(key) or status.get(key)
         if group is None and timeout.fact.group_rank != timeout.rank:
             continue
-        name = (None, None) if group is None else (group.name, group.desc)
-        groups[(*name, timeout.fact.seq)].setdefault(timeout.rank, timeout)
+        guid = None if group is None else group.name
+        described = None if group is None else group.desc
+        groups[guid, described, timeout.fact.seq].setdefault(timeout.rank, timeout)
     for (name, desc, seq), members in sorted(groups.items(), key=lambda kv: str(kv[0])):
         if (name, desc) == (None, None) and len(members) * 2 <= len(case.world):
             continue

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from gpufleet_cli.facts import Sign
 from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.placed import PlacedSign
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import about, claim, ranks_text
 from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
@@ -108,12 +109,14 @@ def _troubled_pods(case: Case) -> list[tuple[str, Claim]]:
 
 
 def _absent(
-    case: Case, pods: list[str], joined: list[claims.Placed[claims.LogSign]]
+    case: Case, pods: list[str], joined: list[PlacedSign]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Ranks of the pods that cannot start; else the ranks without a line, if their number fits."""
     by_pod = sorted({r for pod in pods for r in case.topology.by_pod.get(pod, ())})
     silent = [r for r in case.world if r not in case.silence]
-    missing = joined[0].fact.expected - joined[0].fact.joined if joined else None  # type: ignore[operator]
+    missing = None
+    if joined:
+        missing = (joined[0].fact.expected or 0) - (joined[0].fact.joined or 0)
     ranks = tuple(by_pod)
     if not ranks and silent and (missing is None or missing == len(silent)) and len(silent) < len(case.world):
         ranks = tuple(silent)

@@ -1,0 +1,134 @@
+"""Identity map: who wrote a line, and how that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from gpufleet_cli.facts import IdentityLink, Link, Origin, Speaker
+from gpufleet_cli.reason import topology
+from gpufleet_cli.reason.topology import Topology, normal_pci
+
+HERE = Origin(path="topology.json")
+
+
+def link(rank: int, **known: object) -> IdentityLink:
+    return IdentityLink(how=Link.TOPOLOGY_FILE, origin=HERE, rank=rank, **known)  # type: ignore[arg-type]
+
+
+def built(
+    links: Iterable[IdentityLink], speakers: Iterable[Speaker], size: int | None = None
+) -> Topology:
+    return topology.build(
+        links=links,
+        speakers=speakers,
+        pods=(),
+        nodes=(),
+        stated_world_size=None if size is None else (size, "file"),
+        recorder_world_size=None,
+        gpus_per_node=None,
+    )
+
+
+def two_pods() -> list[IdentityLink]:
+    return [link(r, pod=f"w-{r // 2}", node=f"n{r // 2}", local_rank=r % 2) for r in range(4)]
+
+
+def test_a_lone_prefix_is_global_where_it_fits_the_pod() -> None:
+    """`[rank3]:` in the log of the pod that holds rank 3 is a global rank."""
+    speaker = Speaker(stream="a", prefix_rank=3, pod="w-1")
+    assert built(two_pods(), [speaker], 4).by_speaker[speaker] == 3
+
+
+def test_a_lone_prefix_is_local_when_every_pod_says_rank0() -> None:
+    """Several pods that all say `[rank0]:` use torchrun's role prefix: the number is local."""
+    speakers = [Speaker(stream=str(i), prefix_rank=0, pod=f"w-{i}") for i in range(2)]
+    found = built(two_pods(), speakers, 4).by_speaker
+    assert [found[s] for s in speakers] == [0, 2]
+
+
+def test_a_local_prefix_without_a_map_gives_no_rank() -> None:
+    """Without proof no global rank: two unknown pods with the same number stay unresolved."""
+    speakers = [Speaker(stream=str(i), prefix_rank=0, pod=f"x-{i}") for i in range(2)]
+    assert built([], speakers, 16).by_speaker == {}
+
+
+def test_the_inner_of_two_prefixes_wins() -> None:
+    """A proven rank is taken as it is, whatever the local rank says."""
+    speaker = Speaker(stream="a", rank=3, local_rank=1, pod="w-1")
+    assert built(two_pods(), [speaker], 4).by_speaker[speaker] == 3
+
+
+def test_local_rank_and_pod_find_the_rank() -> None:
+    """`[default1]:` in pod w-1 is rank 3 of this map."""
+    speaker = Speaker(stream="a", local_rank=1, pod="w-1")
+    assert built(two_pods(), [speaker], 4).by_speaker[speaker] == 3
+
+
+def test_rank_zero_is_a_rank() -> None:
+    """Rank 0 and local rank 0 resolve like any other."""
+    speaker = Speaker(stream="a", local_rank=0, pod="w-0")
+    assert built(two_pods(), [speaker], 4).by_speaker[speaker] == 0
+
+
+def test_a_pod_with_one_rank_needs_no_prefix() -> None:
+    """The only rank of a pod wrote the pod's lines."""
+    speaker = Speaker(stream="a", pod="w-7")
+    assert built([link(7, pod="w-7")], [speaker], 8).by_speaker[speaker] == 7
+
+
+def test_srun_label_is_a_rank_only_with_one_task_per_gpu() -> None:
+    """Eight labels for a world of eight are ranks; two labels are node indices."""
+    eight = [Speaker(stream="s", task=i) for i in range(8)]
+    two = [Speaker(stream="s", task=i) for i in range(2)]
+    assert built([], eight, 8).by_speaker[eight[5]] == 5
+    assert built([], two, 16).by_speaker == {}
+
+
+def test_nccl_init_line_maps_host_and_pid() -> None:
+    """The init line of the same host and pid tells the rank of a warning that names neither."""
+    init = IdentityLink(
+        how=Link.NCCL_INIT, origin=HERE, rank=11, rank_in=16, host="b08", pid=4103, pci_bus_id="4e000"
+    )
+    speaker = Speaker(stream="a", host="b08", pid=4103)
+    found = built([init], [speaker], 16)
+    assert found.by_speaker[speaker] == 11
+    assert found.places[11].gpu.pci_bus_id == "4e000"
+
+
+def test_init_line_of_a_smaller_communicator_is_no_global_rank() -> None:
+    """`rank 1 nranks 2` in a world of 16 says nothing about global rank 1."""
+    init = IdentityLink(how=Link.NCCL_INIT, origin=HERE, rank=1, rank_in=2, host="h", pid=1)
+    assert built([init], [], 16).places == {}
+
+
+def test_a_gpu_is_found_by_any_spelling_of_its_address() -> None:
+    """The exporter's eight-digit upper-case address is the kernel's four-digit one."""
+    found = built([link(5, node="n1", pci_bus_id="0000:4e:00.0")], [], 8)
+    assert found.rank_of_gpu("n1", "00000000:4E:00.0", None) == 5
+    assert found.rank_of_gpu("n2", "0000:4e:00", None) is None
+
+
+def test_a_rank_in_another_pods_log_is_a_contradiction() -> None:
+    """Lines of rank 0 in the log of the pod that should hold ranks 2 and 3 are reported."""
+    speaker = Speaker(stream="a", rank=0, pod="w-1")
+    found = built(two_pods(), [speaker], 4)
+    assert len(found.contradictions) == 1
+    assert "rank 0" in found.contradictions[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0000:4e:00.0", "0000:4e:00"),
+        ("PCI", None),
+        ("0008:01:00", "0008:01:00"),
+        ("4e000", "0000:4e:00"),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_pci_addresses(text: str | None, expected: str | None) -> None:
+    """All spellings come to domain, bus and device; what is none comes to nothing."""
+    assert normal_pci(text) == expected
