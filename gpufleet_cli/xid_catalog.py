@@ -15,9 +15,9 @@ False
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from gpufleet_cli import xid_tables as tables
-from gpufleet_cli.facts import XidEvent
 from gpufleet_cli.xid_tables import (
     Disposition,
     Nvlink5Row,
@@ -29,6 +29,9 @@ from gpufleet_cli.xid_tables import (
     SxidEntry,
     XidEntry,
 )
+
+if TYPE_CHECKING:  # the facts cost more to import than the look-up of a code
+    from gpufleet_cli.facts import XidEvent
 
 __all__ = [
     "NVLINK5_CODES",

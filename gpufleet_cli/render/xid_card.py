@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpufleet_cli import xid_catalog
-from gpufleet_cli.facts import SxidEvent, XidEvent
 from gpufleet_cli.plain_text import visible
 from gpufleet_cli.xid_catalog import Nvlink5Row, StopPrior, XidReading
+
+if TYPE_CHECKING:  # a code alone needs no facts, and importing them takes its time
+    from gpufleet_cli.facts import SxidEvent, XidEvent
 
 WIDTH = 80
 LABEL = 24
