@@ -371,7 +371,9 @@ def _manifest(evidences: dict[str, Evidence]) -> dict[str, object] | None:
             document = json.loads(evidences[path].read())
         except (ValueError, RecursionError, ParseError):
             continue
-        if isinstance(document, dict) and str(document.get("schema")).startswith("gpufleet.bundle/"):
+        if isinstance(document, dict) and str(document.get("schema")).startswith(
+            "gpufleet.bundle/"
+        ):
             del evidences[path]
             return document
     return None

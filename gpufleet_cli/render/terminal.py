@@ -1,0 +1,272 @@
+"""The first screen of `triage`: who, what to do, and the arithmetic, in 80 columns and 23 lines.
+
+A person who reads only this much must do the right thing, so the verdict stands on top, colour
+goes to what must be acted on, and commands are never wrapped: they are there to be pasted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpufleet_cli.render.clean import clean
+from gpufleet_cli.render.details import details
+from gpufleet_cli.render.layout import (
+    WIDTH,
+    Look,
+    cell_width,
+    clock,
+    count,
+    counted,
+    date_clock,
+    duration,
+    figure,
+    fit,
+    gpu_hours,
+    labelled,
+    pad,
+    rank_list,
+    row,
+    wrap,
+)
+from gpufleet_cli.render.silence import silence_groups
+from gpufleet_cli.render.words import action_words, gpu_words, question_words, state_words
+from gpufleet_cli.verdict import Command, Culprit, Kind, Question, Triage
+
+SCREEN_LINES = 23  # of 24: the prompt needs the last one
+_INDENT = 2
+_BAR = 28
+_WORTH_SAYING = 0.1
+
+
+def render(triage: Triage, look: Look) -> str:
+    """The first screen; with `look.verbose` the evidence behind it as well."""
+    shown = clean(triage, unicode=look.unicode)
+    lines = _screen(shown, look)
+    if look.verbose:
+        lines += details(shown, look)
+    return look.finish(lines)
+
+
+def _screen(triage: Triage, look: Look) -> list[str]:
+    """All sections; when they do not fit a screen, the explanations are shortened."""
+    for generous in (3, 2, 1):
+        lines = list(_sections(triage, look, most=generous))
+        if len(lines) <= SCREEN_LINES:
+            break
+    return lines
+
+
+def _sections(triage: Triage, look: Look, *, most: int) -> Iterator[str]:
+    yield headline(triage)
+    yield ""
+    yield _action_line(triage, look)
+    yield from (
+        f"  {line}" for line in wrap(triage.verdict.summary, WIDTH - _INDENT, most=most + 1)
+    )
+    yield from _spaced(list(_who(triage, look, most=most)))
+    yield from _spaced([*_questions(triage, most=most), *_lost(triage)])
+    yield from _spaced(_commands(triage))
+    yield from _footer(triage)
+
+
+def _spaced(lines: list[str]) -> list[str]:
+    return ["", *lines] if lines else []
+
+
+def headline(triage: Triage) -> str:
+    """What was looked at: job, size, state and time, shortened until it fits."""
+    job = triage.job
+    name = job.name or triage.target_name or "this job"
+    space = job.namespace or triage.target_namespace
+    size = "" if job.world_size is None else counted(job.world_size, "rank")
+    if size and job.nodes is not None:
+        size += f" on {counted(job.nodes, 'node')}"
+    state = state_words(job.state)
+    when = job.ended_ns if job.ended_ns is not None else triage.as_of_ns
+    times = [] if when is None else [f" {date_clock(when)} UTC", f" {clock(when)} UTC"]
+    for tail in [*times, ""]:
+        rest = [part for part in (size, state + tail) if part]
+        text = " · ".join([f"{name} in {space}" if space else name, *rest])
+        if cell_width(text) <= WIDTH:
+            return text
+    return fit(" · ".join([fit(name, 30, keep_end=True), *rest]), WIDTH)
+
+
+def _action_line(triage: Triage, look: Look) -> str:
+    action = triage.recommendation.action
+    words, style = action_words(action)
+    nodes = triage.recommendation.nodes
+    right = f"{triage.verdict.kind} · confidence {triage.verdict.confidence:.2f}"
+    room = WIDTH - _INDENT - len(words) - cell_width(right) - 4
+    named = fit(_named_nodes(nodes, room), room, keep_end=len(nodes) == 1)
+    blanks = " " * (WIDTH - _INDENT - len(words) - 2 - cell_width(named) - cell_width(right))
+    return f"  {look.paint(words, style)}  {look.paint(named, 'strong')}{blanks}{right}"
+
+
+def _named_nodes(nodes: tuple[str, ...], room: int) -> str:
+    for shown in range(len(nodes), 0, -1):
+        more = len(nodes) - shown
+        text = ", ".join(nodes[:shown]) + (f" and {more} more" if more else "")
+        if cell_width(text) <= room:
+            return text
+    return nodes[0] if len(nodes) == 1 else counted(len(nodes), "node") if nodes else ""
+
+
+# --- Who ------------------------------------------------------------------------------------------
+
+
+def _who(triage: Triage, look: Look, *, most: int) -> Iterator[str]:
+    for culprit in triage.verdict.culprits[:most]:
+        yield from _culprit_lines(culprit)
+    left = len(triage.verdict.culprits) - most
+    if left > 0:
+        ranks = [one.rank for one in triage.verdict.culprits[most:] if one.rank is not None]
+        named = f": ranks {rank_list(ranks, 44)}" if ranks else ""
+        yield f"  and {counted(left, 'more culprit')}{named}"
+    if triage.verdict.kind is Kind.UNDECIDABLE:
+        yield from _left_open(triage, most=most)
+    else:
+        yield from _runner_up(triage, most=most)
+    yield from _silence(triage, look, most=most)
+
+
+def _culprit_lines(culprit: Culprit) -> list[str]:
+    rank = "rank not known" if culprit.rank is None else f"rank {culprit.rank}"
+    return row([rank, culprit.pod or "", culprit.node or "", gpu_words(culprit)])
+
+
+def _runner_up(triage: Triage, *, most: int) -> Iterator[str]:
+    """The next explanation, when it is too likely to be left to `-v`."""
+    for other in triage.verdict.alternatives[:1]:
+        if other.confidence >= _WORTH_SAYING:
+            who = f", rank{'s' * (len(other.ranks) > 1)} {rank_list(other.ranks, 30)}"
+            text = f"{other.kind}{who if other.ranks else ''} (confidence {other.confidence:.2f})"
+            yield from labelled("or else   ", text, most=most)
+
+
+def _left_open(triage: Triage, *, most: int) -> Iterator[str]:
+    verdict = triage.verdict
+    if verdict.alternatives:
+        left = verdict.alternatives[0]
+        names = [f"rank{'' if len(left.ranks) == 1 else 's'} {rank_list(left.ranks, 40)}"]
+        names += [f"on {_named_nodes(left.nodes, 40)}"] if left.nodes else []
+        text = " ".join(names) if left.ranks else _named_nodes(left.nodes, 60)
+        if text:
+            yield from labelled("could be  ", text, most=most)
+    if verdict.ruled_out:
+        yield from labelled("ruled out ", "; ".join(verdict.ruled_out), most=most)
+    if verdict.would_settle:
+        yield from labelled("to settle ", verdict.would_settle, most=most)
+
+
+def _silence(triage: Triage, look: Look, *, most: int) -> Iterator[str]:
+    groups = silence_groups(triage.ranks, most=most + 1)
+    if not any(group.quiet_s is not None for group in groups):
+        return
+    width = max(cell_width(group.label) for group in groups)
+    for at, group in enumerate(groups):
+        label = "silence   " if at == 0 else "          "
+        start = f"  {label}{pad(group.label, width)} "
+        if group.quiet_s is None:
+            yield start + "not known: no dated line of them"
+            continue
+        bar = "█" * round(_BAR * group.share) or "▏"
+        loud = "" if group.accused else _loudest(triage, group.ranks)
+        tail = f" {duration(group.quiet_s)}"
+        beside = f" ({loud})" if loud else ""
+        if cell_width(f"{start}{bar}{tail}{beside}") > WIDTH:
+            beside = ""
+        yield f"{start}{look.paint(bar, 'bad' if group.accused else 'plain')}{tail}{beside}"
+        if loud and not beside:
+            yield from labelled(" " * 10, loud, most=most)
+
+
+def _loudest(triage: Triage, ranks: tuple[int, ...]) -> str:
+    for witness in triage.verdict.loudest[:1]:
+        if witness.rank in ranks:
+            lines = counted(witness.error_lines, "error line")
+            return f"loudest: rank {witness.rank}, {lines}, {witness.why_innocent}"
+    return ""
+
+
+# --- What it costs --------------------------------------------------------------------------------
+
+
+def _questions(triage: Triage, *, most: int) -> Iterator[str]:
+    questions = triage.recommendation.questions
+    costs = [_cost(question) for question in questions]
+    wide = max((cell_width(cost) for cost in costs), default=0)
+    answers = max((len(question.answer) for question in questions), default=0)
+    for number, (question, cost) in enumerate(zip(questions, costs, strict=True), start=1):
+        start = (
+            f"  {number} {pad(question_words(question.id), 22)}  {pad(question.answer, answers)}  "
+        )
+        room = WIDTH - cell_width(start) - wide - 2
+        lines = wrap(question.why, room, most=most) or [""]
+        yield f"{start}{pad(lines[0], room)}  {pad(cost, wide, right=True)}"
+        yield from (" " * cell_width(start) + line for line in lines[1:])
+
+
+def _cost(question: Question) -> str:
+    if question.gpu_hours_per_hour is not None:
+        return gpu_hours(question.gpu_hours_per_hour, per_hour=True)
+    return gpu_hours(question.gpu_hours)
+
+
+def _lost(triage: Triage) -> list[str]:
+    advice = triage.recommendation
+    if advice.lost_gpu_hours is None:
+        return []
+    parts = []
+    if advice.lost_waiting_gpu_hours is not None:
+        parts.append(f"{figure(advice.lost_waiting_gpu_hours)} waiting")
+    if advice.lost_recompute_gpu_hours is not None:
+        parts.append(f"{figure(advice.lost_recompute_gpu_hours)} to recompute")
+    why = f": {', '.join(parts)}" if parts else ""
+    return [f"  lost so far             {gpu_hours(advice.lost_gpu_hours)}{why}"]
+
+
+# --- What to do, and what was not seen ------------------------------------------------------------
+
+
+def _commands(triage: Triage) -> list[str]:
+    commands = list(triage.recommendation.commands)
+    settle = triage.verdict.settle_command
+    if settle and all(command.run != settle for command in commands):
+        commands.insert(0, Command(run=settle, stops_job=False, note="would settle it"))
+    width = max((cell_width(command.run) for command in commands), default=0)
+    return [line for command in commands for line in _command_lines(command, width)]
+
+
+def _command_lines(command: Command, width: int) -> list[str]:
+    """The command, and behind a `#` what it does; above it when both do not fit one line."""
+    note = command.note or ("stops the job" if command.stops_job else "stops nothing")
+    for column in (width, cell_width(command.run)):
+        blanks = " " * (column - cell_width(command.run))
+        line = f"  {command.run}{blanks}  # {note}"
+        if cell_width(line) <= WIDTH:
+            return [line]
+    return [f"  # {fit(note, WIDTH - 4)}", f"  {command.run}"]
+
+
+def _footer(triage: Triage) -> list[str]:
+    parts = []
+    if triage.missing:
+        first, left = triage.missing[0], len(triage.missing) - 1
+        more = f" and {count(left)} more" if left else ""
+        parts.append(f"Not seen: {fit(first.what, 44)}{more}.")
+    unread = sum(not file.formats for file in triage.files)
+    if unread:
+        parts.append(f"Not understood: {counted(unread, 'file')}.")
+    ways = ["-v"]
+    if triage.ranks:
+        ways += [f"explain --rank {_rank_to_explain(triage)}", "ranks"]
+    parts.append(f"More: {', '.join(ways)}")
+    return [f"  {line}" for line in wrap(" ".join(parts), WIDTH - _INDENT, most=2)]
+
+
+def _rank_to_explain(triage: Triage) -> int:
+    named = [culprit.rank for culprit in triage.verdict.culprits if culprit.rank is not None]
+    named += [rank for other in triage.verdict.alternatives[:1] for rank in other.ranks]
+    named += [witness.rank for witness in triage.verdict.loudest]
+    return named[0] if named else triage.ranks[0].rank
