@@ -1,0 +1,118 @@
+"""Wrappers around a log line. `WRAPPERS` is the registry, outermost families first.
+
+A wrapper module takes one layer off (`peel`); layers nest in any order, so they are taken off until
+none fits. Modules with `fits` have forms that could be ordinary text and are used only in files
+whose lines nearly all have them. Whole-file formats are in `documents`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gpufleet_cli.parsers.wrappers import (
+    cloudwatch,
+    collector,
+    hyperpod,
+    journal,
+    json_lines,
+    kubernetes,
+    launcher,
+    loki,
+    mpi,
+    nvrx,
+    ray,
+    slurm,
+    stern,
+)
+from gpufleet_cli.parsers.wrappers.layer import Layer, Peel, Who, Wrapper
+
+WRAPPERS: tuple[Wrapper, ...] = (
+    kubernetes,
+    json_lines,
+    loki,
+    nvrx,
+    collector,
+    launcher,
+    ray,
+    mpi,
+    hyperpod,
+)
+AMBIGUOUS: tuple[Wrapper, ...] = (cloudwatch, stern, journal, slurm)
+
+MAX_DEPTH = 8
+
+
+class Plan(NamedTuple):
+    """Which wrappers a file uses, by the first character of a line, and how to read its times.
+
+    `near_ns` gives stamps without a year their year. `shift_ns` is the collector's zone.
+    """
+
+    by_start: Mapping[str, tuple[Peel, ...]]
+    near_ns: int | None = None
+    shift_ns: int = 0
+
+
+class Unwrapped(NamedTuple):
+    """A line without its transport wrappers. `whos` runs from the outermost layer inwards."""
+
+    text: str | None
+    ns: int | None
+    zone_stated: bool
+    coarse: bool
+    whos: tuple[Who, ...]
+    partial: bool
+
+
+def plan_for(sample: Sequence[str]) -> Plan:
+    """Choose among the ambiguous wrappers by a sample of lines, on the outside and further in."""
+    chosen: list[Wrapper] = []
+    lines = list(sample)
+    for _ in range(3):
+        fitting = [w for w in AMBIGUOUS if w not in chosen and w.fits(lines)]  # type: ignore[attr-defined]
+        chosen += fitting[:1]
+        plan = _plan(chosen)
+        inner = [unwrap(line, plan).text or "" for line in sample]
+        if inner == lines or (not fitting and lines is not sample):
+            break
+        lines = inner
+    return _plan(chosen)
+
+
+def _plan(chosen: Sequence[Wrapper]) -> Plan:
+    active = (*chosen, *WRAPPERS)
+    starts = sorted({char for wrapper in active for char in wrapper.STARTS})
+    table: dict[str, tuple[Peel, ...]] = {
+        char: tuple(w.peel for w in active if not w.STARTS or char in w.STARTS) for char in starts
+    }
+    table[""] = tuple(w.peel for w in active if not w.STARTS)
+    return Plan(table)
+
+
+def unwrap(text: str, plan: Plan) -> Unwrapped:
+    """Take layers off until none fits; the outermost time counts, and names of all layers."""
+    ns: int | None = None
+    zone_stated = coarse = partial = False
+    whos: list[Who] = []
+    rest = text
+    table, anywhere = plan.by_start, plan.by_start[""]
+    for _ in range(MAX_DEPTH):
+        if not rest:
+            break
+        layer: Layer | None = None
+        for peel in table.get(rest[0], anywhere):
+            layer = peel(rest)
+            if layer is not None:
+                break
+        if layer is None:
+            break
+        if layer.rest is None:
+            return Unwrapped(None, ns, zone_stated, coarse, tuple(whos), False)
+        if layer.ns is not None and (ns is None or (layer.zone_stated and not zone_stated)):
+            ns, zone_stated, coarse = layer.ns, layer.zone_stated, layer.coarse
+        partial = partial or layer.partial
+        if layer.who:
+            whos.append(layer.who)
+        rest = layer.rest
+    return Unwrapped(rest, ns, zone_stated, coarse, tuple(whos), partial)
