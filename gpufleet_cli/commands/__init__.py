@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""One thin file per command: options, one call, one render."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from gpufleet_cli.commands.options import one_of
+from gpufleet_cli.commands.output import emit
 from gpufleet_cli.errors import UsageError
 from gpufleet_cli.render import xid_card
 from gpufleet_cli.render.xid_card import Card
+from gpufleet_cli.settings import Settings
 
 FIRST_SXID = 10_000
 PASTE_CHARS = 65_536
@@ -25,14 +27,8 @@ GAUGE_NOTE = (
 )
 
 
-class Output(StrEnum):
-    """What `xid` can print."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 def xid(
+    *,
     code: Annotated[
         list[str],
         typer.Argument(
@@ -40,10 +36,11 @@ def xid(
             help="A code (79, 'SXid 20034') or a pasted kernel line in quotes; - reads lines.",
         ),
     ],
-    output: Annotated[Output, typer.Option("-o", "--output", help="text or json.")] = Output.TEXT,
+    settings: Settings,
 ) -> None:
     """Say what an XID means and what to do about it, offline."""
-    typer.echo(report(" ".join(code), as_json=output is Output.JSON))
+    output = one_of(settings.output, ("text", "json"))
+    emit(report(" ".join(code), as_json=output == "json") + "\n")
 
 
 def report(asked: str, *, as_json: bool) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from gpufleet_cli.render.layout import Look
-from gpufleet_cli.verdict import Triage
+if TYPE_CHECKING:
+    from gpufleet_cli.render.layout import Look
+    from gpufleet_cli.verdict import Triage
 
 FORMATS: Mapping[str, str] = MappingProxyType(
     {

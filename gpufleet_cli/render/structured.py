@@ -77,12 +77,8 @@ def to_dict(triage: Triage) -> Json:
     """The report. Additions are allowed, renames are not."""
     return {
         "schema": SCHEMA,
-        "target": {
-            "kind": triage.target_kind,
-            "name": triage.target_name,
-            "namespace": triage.target_namespace,
-        },
-        "as_of": _time(triage.as_of_ns),
+        "target": target_dict(triage),
+        "as_of": time_text(triage.as_of_ns),
         "job": _job(triage.job),
         "verdict": _verdict(triage.verdict),
         "hardware": {
@@ -99,6 +95,14 @@ def to_dict(triage: Triage) -> Json:
     }
 
 
+def target_dict(triage: Triage) -> Json:
+    return {
+        "kind": triage.target_kind,
+        "name": triage.target_name,
+        "namespace": triage.target_namespace,
+    }
+
+
 def _job(job: JobView) -> Json:
     return {
         "name": job.name,
@@ -110,13 +114,13 @@ def _job(job: JobView) -> Json:
         "state": str(job.state),
         "state_why": cut(job.state_why),
         "last_step": job.last_step,
-        "last_step_at": _time(job.last_step_ns),
-        "step_seconds": _seconds(job.step_s),
+        "last_step_at": time_text(job.last_step_ns),
+        "step_seconds": seconds(job.step_s),
         "last_checkpoint_step": job.last_checkpoint_step,
-        "last_checkpoint_at": _time(job.last_checkpoint_ns),
-        "checkpoint_interval_seconds": _seconds(job.checkpoint_interval_s),
-        "watchdog_timeout_seconds": _seconds(job.watchdog_timeout_s),
-        "ended_at": _time(job.ended_ns),
+        "last_checkpoint_at": time_text(job.last_checkpoint_ns),
+        "checkpoint_interval_seconds": seconds(job.checkpoint_interval_s),
+        "watchdog_timeout_seconds": seconds(job.watchdog_timeout_s),
+        "ended_at": time_text(job.ended_ns),
     }
 
 
@@ -160,13 +164,13 @@ def _culprit(culprit: Culprit) -> Json:
         "pod": culprit.pod,
         "node": culprit.node,
         "local_rank": culprit.local_rank,
-        "gpu": gpu(culprit.gpu),
-        "silent_since": _time(culprit.silent_since_ns),
-        "quieter_by_seconds": _seconds(culprit.quieter_by_s),
+        "gpu": gpu_dict(culprit.gpu),
+        "silent_since": time_text(culprit.silent_since_ns),
+        "quieter_by_seconds": seconds(culprit.quieter_by_s),
     }
 
 
-def gpu(one: GpuRef) -> Json:
+def gpu_dict(one: GpuRef) -> Json:
     return {"index": one.index, "uuid": one.uuid, "pci_bus_id": one.pci_bus_id}
 
 
@@ -185,7 +189,7 @@ def claims(all_claims: Sequence[Claim]) -> list[Json]:
             "claim": cut(claim.text),
             "source": None if claim.origin is None else str(claim.origin),
             "rank": claim.rank,
-            "at": _time(claim.at_ns),
+            "at": time_text(claim.at_ns),
             "supports": claim.supports,
             "weight": _number(claim.weight, 3),
         }
@@ -207,7 +211,7 @@ def _alternative(other: Alternative, *, whole: bool) -> Json:
 
 def _hardware(event: HardwareEvent) -> Json:
     return {
-        "at": _time(event.at_ns),
+        "at": time_text(event.at_ns),
         "node": event.node,
         "gpu": event.gpu,
         "xid": event.xid,
@@ -305,22 +309,51 @@ def _rank_row(row: RankRow, *, wide: bool) -> Json:
         "node": row.node,
         "local_rank": row.local_rank,
         "standing": row.standing,
-        "last_sign_at": _time(row.last_sign_ns),
-        "quiet_seconds": _seconds(row.quiet_s) if row.silence_known else None,
+        "last_sign_at": time_text(row.last_sign_ns),
+        "quiet_seconds": seconds(row.quiet_s) if row.silence_known else None,
         "last_step": row.last_step,
         "seq": row.collective.seq,
     }
     if wide:
-        short["gpu"] = gpu(row.gpu)
+        short["gpu"] = gpu_dict(row.gpu)
         short["error_lines"] = row.error_lines
     return short
 
 
-def _time(ns: int | None) -> str | None:
+def row_dict(row: RankRow) -> Json:
+    """All that is known of one rank, for `ranks` and `explain`."""
+    collective = row.collective
+    return {
+        "rank": row.rank,
+        "pod": row.pod,
+        "node": row.node,
+        "local_rank": row.local_rank,
+        "gpu": gpu_dict(row.gpu),
+        "how_mapped": row.how_mapped,
+        "standing": row.standing,
+        "last_write_at": time_text(row.last_write_ns),
+        "last_sign_at": time_text(row.last_sign_ns),
+        "quiet_seconds": seconds(row.quiet_s),
+        "quiet_error_seconds": seconds(row.quiet_error_s),
+        "silence_known": row.silence_known,
+        "last_step": row.last_step,
+        "process_group": {"name": collective.group, "desc": collective.desc},
+        "collective": {"op": collective.op, "seq": collective.seq},
+        "error_lines": row.error_lines,
+        "note": cut(row.note),
+        "last_text": cut(row.last_text),
+        "source": None if row.origin is None else str(row.origin),
+    }
+
+
+# --- Values ---------------------------------------------------------------------------------------
+
+
+def time_text(ns: int | None) -> str | None:
     return None if ns is None else format_ns(ns)
 
 
-def _seconds(value: float | None) -> float | None:
+def seconds(value: float | None) -> float | None:
     return _number(value, 3)
 
 

@@ -1,0 +1,106 @@
+"""The program: commands, global options, and the one place that turns errors into exit codes.
+
+Nothing heavy is imported here: each command imports what it needs when it runs, so that `--help`
+and `xid` answer at once. Help and errors are plain text, without markup, because both may quote
+what somebody typed or what a file is called.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+
+import typer
+from typer.exceptions import TyperException
+
+from gpufleet_cli.commands.dumps import dumps
+from gpufleet_cli.commands.explain import explain
+from gpufleet_cli.commands.options import root_options, splice
+from gpufleet_cli.commands.output import silence_stdout
+from gpufleet_cli.commands.ranks import ranks
+from gpufleet_cli.commands.triage import triage
+from gpufleet_cli.commands.xid import xid
+from gpufleet_cli.errors import ExitCode, GpufleetError
+from gpufleet_cli.plain_text import visible
+
+COMMANDS = (triage, ranks, dumps, explain, xid)
+
+_HELP = "Which rank stopped this training job, what is under it, and what to do about it."
+_EPILOG = (
+    "Exit status: 0 done (triage: a verdict) - 1 a fault in gpufleet - 2 usage - 3 undecidable"
+    " - 4 the target cannot be read - 130 interrupted."
+)
+
+
+def build() -> typer.Typer:
+    """The application with every command registered."""
+    app = typer.Typer(
+        name="gpufleet",
+        help=_HELP,
+        epilog=_EPILOG,
+        rich_markup_mode=None,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(root_options())
+    for command in COMMANDS:
+        app.command(command.__name__)(splice(command))
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the answer is the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    _survive_any_text()
+    try:
+        answer = build()(args=given, prog_name=_program_name(), standalone_mode=False)
+        return int(answer or 0)
+    except GpufleetError as exc:
+        return _complain(exc.message, exc.hint, exc.exit_code)
+    except TyperException as exc:
+        return _complain(*_usage(exc))
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", None, ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        silence_stdout()
+        return ExitCode.OK
+    except Exception as exc:  # noqa: BLE001  the last stop: our own bugs end in one line as well
+        from gpufleet_cli.crash import crash_line
+
+        return _complain(crash_line(exc, given), None, ExitCode.INTERNAL)
+
+
+def _program_name() -> str:
+    """`kubectl gpufleet` when kubectl runs us as its plugin."""
+    return "kubectl gpufleet" if PurePath(sys.argv[0]).name.startswith("kubectl-") else "gpufleet"
+
+
+def _survive_any_text() -> None:
+    """A stream that cannot say a character says its escape instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _usage(exc: TyperException) -> tuple[str, str, ExitCode]:
+    """What Typer found wrong, in one line, and where the options are listed."""
+    shown: Any = exc
+    message = (
+        " ".join(shown.format_message().split()) if hasattr(exc, "format_message") else str(exc)
+    )
+    context = getattr(exc, "ctx", None)
+    command = context.command_path if context is not None else "gpufleet"
+    return message.rstrip("."), f"see {command} --help", ExitCode.USAGE
+
+
+def _complain(message: str, hint: str | None, code: ExitCode) -> int:
+    """One line on standard error, without secrets and without control characters."""
+    from gpufleet_cli.redact import redact
+
+    line = " ".join(f"gpufleet: {message}{f' ({hint})' if hint else ''}".split())
+    sys.stderr.write(visible(redact(line)) + "\n")
+    return int(code)

@@ -1,0 +1,19 @@
+"""`gpufleet dumps TARGET`: Flight Recorder analysis alone."""
+
+from __future__ import annotations
+
+from gpufleet_cli.commands.options import Inputs, one_of
+from gpufleet_cli.commands.output import emit, look
+from gpufleet_cli.commands.target import TargetArgument, triage_of
+from gpufleet_cli.settings import Settings
+
+
+def dumps(*, target: TargetArgument = None, inputs: Inputs, settings: Settings) -> int:
+    """Say from Flight Recorder dumps alone who is behind and who waits."""
+    output = one_of(settings.output, ("text", "json"))
+    found = triage_of(target, inputs)
+    from gpufleet_cli.render import dumps_table
+
+    render = dumps_table.render_json if output == "json" else dumps_table.render
+    emit(render(found, look(settings)))
+    return 0

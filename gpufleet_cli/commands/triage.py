@@ -1,0 +1,67 @@
+"""`gpufleet triage TARGET`: which rank, what is under it, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpufleet_cli.commands.options import Inputs, one_of
+from gpufleet_cli.commands.output import emit, look
+from gpufleet_cli.commands.target import TargetArgument, triage_of
+from gpufleet_cli.errors import ExitCode, UsageError
+from gpufleet_cli.render import FORMATS, render
+from gpufleet_cli.settings import Settings
+
+if TYPE_CHECKING:
+    from gpufleet_cli.verdict import Triage
+
+_DETAILED = {
+    "watch": ExitCode.FIX_OR_WATCH,
+    "fix-code": ExitCode.FIX_OR_WATCH,
+    "restart-job": ExitCode.RESTART_JOB,
+    "cordon-at-checkpoint": ExitCode.CORDON_AT_CHECKPOINT,
+    "evict-now": ExitCode.EVICT_NOW,
+}
+
+
+def triage(
+    *,
+    target: TargetArgument = None,
+    inputs: Inputs,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="At most ten plain lines, for a chat thread.")
+    ] = False,
+    detailed_exitcode: Annotated[
+        bool,
+        typer.Option(
+            "--detailed-exitcode",
+            help="10 watch, fix-code; 20 restart-job; 21 cordon-at-checkpoint; 22 evict-now.",
+        ),
+    ] = False,
+    settings: Settings,
+) -> int:
+    """Say which rank stopped a job, what is under it, and what to do.
+
+    Exit status: 0 a verdict, 3 undecidable, 4 the target cannot be read, 2 usage.
+    """
+    output = one_of(settings.output, tuple(FORMATS))
+    if brief and output != "text":
+        raise UsageError("--brief is plain text", hint="leave out -o")
+    found = triage_of(target, inputs)
+    if brief:
+        from gpufleet_cli.render.brief import render as render_brief
+
+        emit(render_brief(found, look(settings)))
+    else:
+        emit(render(found, output, look(settings)))
+    return exit_code(found, detailed=detailed_exitcode)
+
+
+def exit_code(found: Triage, *, detailed: bool) -> ExitCode:
+    """0 for a verdict, 3 for none; with `detailed` a verdict that calls for action says which."""
+    if found.verdict.kind == "undecidable":
+        return ExitCode.UNDECIDABLE
+    if not detailed:
+        return ExitCode.OK
+    return _DETAILED.get(found.recommendation.action.value, ExitCode.OK)
