@@ -7,11 +7,11 @@ per physical line (everything else): `continuation` reads both alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypedDict, Unpack
 
-from gpufleet_cli.facts import GroupRef, LogSign, Sign, Speaker
+from gpufleet_cli.facts import Fact, GroupRef, LogSign, Sign, Speaker
 from gpufleet_cli.parsers.log_line import Following, LogLine
 
 TEXT_LIMIT = 400
@@ -88,3 +88,29 @@ def parse_ranks(text: str) -> tuple[int, ...]:
             if len(ranks) >= RANK_LIST_LIMIT:
                 return tuple(ranks)
     return tuple(ranks)
+
+
+Handler = Callable[[LogLine, Following], Iterator[Fact]]
+Rule = tuple[tuple[str, ...], Handler]
+
+
+def patterns_of(rules: tuple[Rule, ...]) -> tuple[str, ...]:
+    """The bytes-pass patterns of rules: their literals, so that nothing recognised is missed."""
+    return tuple(re.escape(literal) for literals, _ in rules for literal in literals)
+
+
+def by_literal(rules: tuple[Rule, ...], line: LogLine, following: Following) -> Iterator[Fact]:
+    """The facts of every rule of which one literal stands in the line."""
+    text = line.text
+    for literals, handler in rules:
+        if any(literal in text for literal in literals):
+            yield from handler(line, following)
+
+
+def fixed(sign: Sign, detail: str | None = None) -> Handler:
+    """A handler for lines that say nothing beyond themselves."""
+
+    def handler(line: LogLine, following: Following) -> Iterator[Fact]:
+        yield make_sign(sign, line, detail=detail if detail is not None else line.text)
+
+    return handler

@@ -1,0 +1,253 @@
+"""Step lines of training frameworks: the step number, and the seconds per step where they are printed.
+
+One `Progress` of one point per line; the scanner merges the points of one speaker, series and total. Every
+step prints such a line, so this module is sampled. A bar that counts inside an epoch is made to count on
+(epoch times length), and one that names validation is a series of its own; bars of downloads, tokenising
+or loading are none. Lines about a phase inside a step, and dicts without a step (HF Trainer), say nothing.
+
+    Megatron-LM   iteration       10/    3000 | ... | elapsed time per iteration (ms): 1916.8 | ...
+    torchtitan    step: 10  loss:  7.8  grad_norm: .. memory: .. tps: 5,123
+    tqdm           12%|##| 60/500 [03:01<22:04,  3.01s/it]      (HF Trainer, Lightning, NeMo 1, YOLO)
+    NeMo 2        Training epoch 0, iteration 9/99 | ... global_step: 9 | ... train_step_timing in s: 6.08
+    DeepSpeed     [Rank 0] step=10, skipped=0, ...   epoch=0/micro_step=10/global_step=10, ...
+    Composer      [batch=10/1000]:
+    torchvision   Epoch: [4]  [ 40/20000]  eta: .. time: 3.01 data: 0.01
+    lit, nanoGPT  iter 83592: loss .., time: 4401.19ms
+    fairseq       epoch 001:  100 / 5000 loss=.., ups=2.1, num_updates=100
+    MaxText       completed step: 100, seconds: 2.34, ...
+
+>>> from gpufleet_cli.parsers.lines.pasted import read
+>>> fact, = read(recognise, " [2025-12-01 12:00:19] iteration       10/    3000 | consumed samples: 2560 | "
+...     "elapsed time per iteration (ms): 1916.8 | loss scale: 1.0 |")
+>>> fact.points[0].step, fact.points[0].step_s, fact.total_steps
+(10, 1.9168, 3000)
+>>> fact, = read(recognise, "Epoch 2:   6%|#| 32/500 [06:28<94:39, 2.00it/s, loss=2.6]")
+>>> fact.points[0].step, fact.points[0].step_s, fact.series
+(1032, 0.5, 'train')
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from gpufleet_cli.facts import Fact, Progress, StepPoint
+from gpufleet_cli.parsers.log_line import Following, LogLine
+
+SAMPLED = True
+PATTERNS: tuple[str, ...] = (
+    r"[Ss]teps?[^0-9A-Za-z]{1,5}[0-9]",
+    r"[Ii]ter(ation)?[ :=]+[0-9]",
+    r"it/s",
+    r"s/it",
+    r"s/(step|batch)",
+    r"(step|batch)/s",
+    r"\[batch=[0-9]",
+    r"(Epoch|Train|Test|Val): *([0-9]+ *)?\[",
+    r"num_updates",
+)
+
+_BAR = re.compile(
+    r"(?<![\d.])(?P<step>\d{1,12})/(?P<total>\d{1,12}) \[(?P<clock>[\d:]{2,12})<(?P<left>[\d:?]{1,12}), {0,4}"
+    r"(?P<rate>[\d.]{1,12}|\?) ?(?P<unit>(?:it|step|steps|batch|ba)/s|s/(?:it|step|batch|ba))"
+)
+_OPEN_BAR = re.compile(
+    r"(?<![\d.])(?P<step>\d{1,12})it \[(?P<clock>[\d:]{2,12}), {0,4}(?P<rate>[\d.]{1,12}|\?) ?(?P<unit>it/s|s/it)"
+)
+_BAR_EPOCH = re.compile(r"(?:[Ee]poch[ :=\[]{1,3}(?P<epoch>\d{1,7})|^ {0,8}(?P<first>\d{1,7})/\d{1,7} {1,8}[\d.]{1,8}G)")
+_VALIDATION = re.compile(r"(?:^|[^a-z])(?:val|valid\w*|eval\w*|test\w*|sanity|predict\w*|class +images)", re.IGNORECASE)
+_NO_STEPS = re.compile(
+    r"load|download|\bmap\b|token|shard|extract|scan|cach|filter|pack|process|resolv|fetch|sav|upload|convert|"
+    r"compil|quant|generat|collat|index|read|writ|import|warm|captur|profil",
+    re.IGNORECASE,
+)
+_MEGATRON = re.compile(r"iteration {1,10}(?P<step>\d{1,12})/ {0,10}(?P<total>\d{1,12})")
+_MEGATRON_TIME = re.compile(r"elapsed time per iteration \((?P<unit>ms|s)\): {0,4}(?P<time>[\d.]{1,16})")
+_EPOCH_ROW = re.compile(
+    r"(?P<kind>Epoch|Train|Test|Val)\w{0,6}: {0,2}\[?(?P<epoch>\d{1,7})?\]?[ \t]{0,4}"
+    r"\[ {0,9}(?P<step>\d{1,12})/(?P<total>\d{1,12})"
+)
+_ROW_TIME = re.compile(r"\b[Tt]ime:?[ \t]{1,4}(?P<time>\d{1,7}(?:\.\d{1,9})?)")
+_ROW_DATA = re.compile(r"\b[Dd]ata:?[ \t]{1,4}(?P<time>\d{1,7}(?:\.\d{1,9})?)")
+_COMPOSER = re.compile(r"\[batch=(?P<step>\d{1,12})/(?P<total>\d{1,12})\]")
+_UPDATES = re.compile(r"num_updates['\"]?[=: ]{1,3}['\"]?(?P<step>\d{1,12})")
+_UPS = re.compile(r"\bups['\"]?[=: ]{1,3}['\"]?(?P<rate>\d{1,7}(?:\.\d{1,6})?)")
+_STEP = re.compile(
+    r"(?<![A-Za-z_/.-])(?:global[_ ]step|[Ss]teps?|[Ii]ter(?:ation)?)['\"]?[ =:]{1,10}\[?"
+    r"(?P<step>\d{1,12})(?:\.0{1,4})?(?:/ {0,9}(?P<total>\d{1,12}))?(?![\d.]|-\d)"
+)
+_GLOBAL_STEP = re.compile(r"global[_ ]step['\"]?[ =:]{1,3}(?P<step>\d{1,12})(?!\d)")
+_COMPANION = re.compile(
+    r"loss|\blr\b|learning rate|grad|tok(?:en)?s?/s|tps|samples|time|\bmfu\b|tflops|ppl|s/it|skipped=|reward|score",
+    re.IGNORECASE,
+)
+_NOT_A_STEP = re.compile(
+    r"phase=|monitor: |main thread|\bcheckpoint|\bckpt\b|\bsaving\b|\bloading\b|\bresum|\bevery\b|\btotal[_ ]\w{0,9}[_ ]?"
+    r"steps|max_step|\bevaluat|\beval\b|\bvalidat|\bfail|\berror|timeout|timed out|Straggler Report",
+    re.IGNORECASE,
+)
+_TIMES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"timing_s/step:(?P<time>\d{1,7}(?:\.\d{1,9})?)(?P<unit>)",
+        r"train_step_timing in s[=:] ?(?P<time>\d{1,7}(?:\.\d{1,9})?)(?P<unit>)",
+        r"(?:step|iter|iteration|batch)[_ ]time['\"]?(?: \(s\))?[ =:]{1,3}(?P<time>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>ms|s)?\b",
+        r"(?P<time>\d{1,7}(?:\.\d{1,9})?) ?s(?:ec)?/(?:it|iter|step|batch)\b(?P<unit>)",
+        r"(?:time|sec(?:ond)?s?)[_/ ](?:per[_ ])?(?:step|iter|it|iteration)['\"]?[ =:]{1,3}"
+        r"(?P<time>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>ms|s)?\b",
+        r"\bseconds: (?P<time>\d{1,7}(?:\.\d{1,9})?)(?P<unit>)",
+        r"\b(?:time|dt|elapsed)[ =:]{1,3}(?P<time>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>ms|s)\b",
+    )
+)
+_DATA_TIMES = re.compile(
+    r"\bdata(?:[_ ](?:load(?:er|ing)?[_ ])?time|[_ ]wait)['\"]?[ =:]{1,3}(?P<time>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>ms|s)?\b"
+)
+Series = Literal["train", "validation"]
+
+
+def recognise(line: LogLine, following: Following) -> Iterator[Fact]:
+    """The progress that a line states, if it is a step line of any known form."""
+    for parse in (_bar, _epoch_row, _megatron, _nemo_or_generic):
+        fact = parse(line)
+        if fact is not None:
+            yield fact
+            return
+
+
+def _progress(
+    line: LogLine,
+    *,
+    step: int,
+    total: int | None = None,
+    step_s: float | None = None,
+    data_s: float | None = None,
+    series: Series = "train",
+) -> Progress:
+    point = StepPoint(at_ns=line.at_ns, step=step, step_s=step_s, line=line.line, data_s=data_s)
+    return Progress(
+        speaker=line.speaker,
+        points=(point,),
+        total_steps=total,
+        path=line.path,
+        series=series,
+    )
+
+
+def _bar(line: LogLine) -> Progress | None:
+    """A tqdm bar, the last one of the line; `global_step=` inside it wins over its own count."""
+    found = None
+    for found in _BAR.finditer(line.text):
+        pass
+    total = int(found["total"]) if found is not None else None
+    found = found if found is not None else _OPEN_BAR.search(line.text)
+    if found is None:
+        return None
+    title = line.text[max(0, found.start() - 200) : found.start()]
+    is_validation = _VALIDATION.search(title) is not None
+    if not is_validation and _NO_STEPS.search(title) is not None:
+        return None
+    step, series = int(found["step"]), "validation" if is_validation else "train"
+    epoch = _BAR_EPOCH.search(title)
+    inside = _GLOBAL_STEP.search(line.text)
+    if inside is not None and not is_validation:
+        step, total = int(inside["step"]), None
+    elif epoch is not None and total is not None and not is_validation:
+        step, total = int(epoch["epoch"] or epoch["first"]) * total + step, None
+    return _progress(
+        line,
+        step=step,
+        total=total,
+        step_s=_bar_seconds(found["rate"], found["unit"]),
+        series="validation" if series == "validation" else "train",
+    )
+
+
+def _bar_seconds(rate: str, unit: str) -> float | None:
+    value = _float(rate)
+    if value is None or value <= 0:
+        return None
+    return value if unit.startswith("s/") else round(1 / value, 9)
+
+
+def _epoch_row(line: LogLine) -> Progress | None:
+    """`Epoch: [4]  [ 40/20000] ... time: 3.01 data: 0.01`, and timm's `Train: 0 [  50/1251 ( 4%)]`."""
+    found = _EPOCH_ROW.search(line.text)
+    if found is None:
+        return None
+    step, total = int(found["step"]), int(found["total"])
+    is_validation = found["kind"] in ("Test", "Val")
+    time, data = _ROW_TIME.search(line.text), _ROW_DATA.search(line.text)
+    if found["epoch"] is not None and not is_validation:
+        step, total = int(found["epoch"]) * total + step, 0
+    return _progress(
+        line,
+        step=step,
+        total=total or None,
+        step_s=_float(time["time"]) if time is not None else None,
+        data_s=_float(data["time"]) if data is not None else None,
+        series="validation" if is_validation else "train",
+    )
+
+
+def _megatron(line: LogLine) -> Progress | None:
+    found, time = _MEGATRON.search(line.text), _MEGATRON_TIME.search(line.text)
+    if found is None or "|" not in line.text or "global_step" in line.text:
+        return None
+    step_s = None
+    if time is not None:
+        value = _float(time["time"])
+        step_s = value / 1000 if value is not None and time["unit"] == "ms" else value
+    return _progress(line, step=int(found["step"]), total=int(found["total"]), step_s=step_s)
+
+
+def _nemo_or_generic(line: LogLine) -> Progress | None:
+    """Composer, fairseq, NeMo 2, and anything that says `step N` beside a loss or a time."""
+    text = line.text
+    for pattern in (_COMPOSER, _UPDATES):
+        found = pattern.search(text)
+        if found is not None:
+            ups = _UPS.search(text)
+            rate = _float(ups["rate"]) if ups is not None else None
+            return _progress(
+                line,
+                step=int(found["step"]),
+                total=int(found["total"]) if pattern is _COMPOSER else None,
+                step_s=round(1 / rate, 9) if rate else None,
+            )
+    found = _GLOBAL_STEP.search(text) or _STEP.search(text)
+    if found is None or _COMPANION.search(text) is None or _NOT_A_STEP.search(text) is not None:
+        return None
+    total = found.groupdict().get("total")
+    step_s, data_s = _printed_seconds(text)
+    return _progress(
+        line,
+        step=int(found["step"]),
+        total=int(total) if total is not None else None,
+        step_s=step_s,
+        data_s=data_s,
+    )
+
+
+def _printed_seconds(text: str) -> tuple[float | None, float | None]:
+    """Seconds per step and seconds of waiting for data, where the line prints them."""
+    step_s = None
+    for pattern in _TIMES:
+        found = pattern.search(text)
+        if found is not None:
+            step_s = _seconds(found["time"], found["unit"])
+            break
+    data = _DATA_TIMES.search(text)
+    return step_s, _seconds(data["time"], data["unit"]) if data is not None else None
+
+
+def _seconds(time: str, unit: str | None) -> float | None:
+    value = _float(time)
+    return round(value / 1000, 9) if value is not None and unit == "ms" else value
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
