@@ -8,7 +8,7 @@ A fact repeats what one place in the evidence says and judges nothing: `reason` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
@@ -684,10 +684,12 @@ class JobNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenOp:
-    """One recorder entry that is not done, with what is needed to compare and to show it.
+    """One recorded operation that is not done, with what is needed to compare and to show it.
 
-    `seq` is collective_seq_id (or p2p_seq_id when `is_p2p`). `peer` is the global or group-local
-    rank of a send/recv's other side as written (`peer_is_local` True inside a group).
+    `entry` is its place in the file. `seq` is collective_seq_id, or p2p_seq_id when `is_p2p`.
+    `peers` are (rank inside the group, is_send) of a send, a receive or all of a batch.
+    `sizes` are the input shapes, as "64x64,8". `started` is None where nothing was timed.
+    `gave_up`: retired or aborted without being completed, so the timeout had passed.
     `frames` are "function (file:line)", innermost first, at most eight.
     """
 
@@ -698,10 +700,10 @@ class OpenOp:
     sizes: str
     dtypes: str
     created_ns: int | None
-    started: bool | None
-    timeout_ms: int | None
-    peer: int | None = None
-    peer_is_send: bool | None = None
+    started: bool | None = None
+    timeout_ms: int | None = None
+    peers: tuple[tuple[int, bool], ...] = ()
+    gave_up: bool = False
     frames: tuple[str, ...] = ()
 
 
@@ -709,28 +711,47 @@ class OpenOp:
 class DumpGroup:
     """One process group in one rank's dump, reduced to what localisation needs.
 
-    `members` is None where the dump does not say (Gloo). `first_seq` is the smallest collective
-    number still in the ring. `digest` identifies the program (op, sizes, dtypes by seq) over the
-    kept entries; `done_ns` maps nothing: it holds the discovery time of the last completion.
+    `members` are global ranks, None where the dump does not say (Gloo). `first_seq` is the smallest
+    collective number in the ring. `last_enqueued` and `last_completed` count collectives; they come
+    from `pg_status` alone when `from_status`, and may then count sends and receives instead.
+    `last_p2p` is the last p2p number. `open_ops` are the oldest open ones, `open_count` is all.
+    `done` packs (seq, completion time in ns) of the last full-sync collectives as int64 pairs.
     """
 
     name: str
     desc: str
     members: tuple[int, ...] | None
-    first_seq: int | None
-    last_enqueued: int | None
-    last_completed: int | None
-    last_done_ns: int | None
-    digest: tuple[tuple[int, int], ...] = ()  # (seq of a checkpoint in the program, rolling hash)
+    first_seq: int | None = None
+    last_enqueued: int | None = None
+    last_completed: int | None = None
+    last_p2p: int | None = None
+    last_done_ns: int | None = None
+    from_status: bool = False
+    open_count: int = 0
     open_ops: tuple[OpenOp, ...] = ()
-    p2p: tuple[tuple[int, bool, int, int], ...] = ()  # (peer, is_send, enqueued, completed)
+    done: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastOp:
+    """The last collective that a rank put into its queue: what `gpufleet ranks` shows."""
+
+    group: int
+    seq: int
+    op: str
+    created_ns: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankDump:
     """One rank's Flight Recorder file. `rank` comes from the file name: no dump says its rank.
 
-    `dumped_ns` is the newest time inside the file, `oldest_ns` the oldest. `entries` is the count.
+    `newest_ns` and `oldest_ns` are times inside the file, by the node's own clock. `dumped_ns` is
+    when the dump was made, where that can be told: some entry was completed and not yet retired.
+    `timeout_ms` is the shortest timeout of its groups. `timed_out` is an entry whose timeout had
+    passed. `retired_only`: only `retired` tells what is done (Gloo), failures included.
+    `only_active`: done entries were left out. `program` is the end of the ring, packed (see
+    `gpufleet_cli.reason.programs`).
     """
 
     rank: int
@@ -742,12 +763,16 @@ class RankDump:
     oldest_ns: int | None
     newest_ns: int | None
     groups: tuple[DumpGroup, ...]
-    timed_out: bool
+    timed_out: int | None
     has_start_stamps: bool
     has_frames: bool
     only_active: bool
     origin: Origin
-    file_times: tuple[int, ...] = field(default=())
+    dumped_ns: int | None = None
+    timeout_ms: int | None = None
+    retired_only: bool = False
+    last_op: LastOp | None = None
+    program: bytes = b""
 
 
 Fact = (
