@@ -503,8 +503,8 @@ class GpuReading:
     low: float
     high: float
     median: float
-    first_ns: int
-    last_ns: int
+    first_ns: int | None
+    last_ns: int | None
     changed_ns: int | None
     samples: int
     origin: Origin
@@ -529,6 +529,7 @@ class ContainerState:
     last_exit_code: int | None = None
     last_reason: str | None = None
     last_finished_ns: int | None = None
+    container_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
