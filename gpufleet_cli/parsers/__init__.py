@@ -1,18 +1,2 @@
-"""What the evidence says. `PARSERS` is the registry; a file may match several of them."""
-
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Protocol
-
-from gpufleet_cli.bundle import Evidence
-from gpufleet_cli.facts import Fact
-
-
-class Parser(Protocol):
-    """A module that reads one file format."""
-
-    __name__: str
-
-    def matches(self, path: str, head: bytes) -> bool: ...
-    def parse(self, evidence: Evidence) -> Iterator[Fact]: ...
+"""What the evidence says: one module per file format. The registry is `parsers.registry`, apart from
+this file, so that a worker process that reads dumps does not import every other format."""

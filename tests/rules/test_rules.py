@@ -1,0 +1,350 @@
+"""Every rule: a case it finds, one that looks alike and it must not claim, one with too little."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rules import stories
+from rules.stories import (
+    GAVE_UP,
+    STOPPED,
+    S,
+    hang,
+    host,
+    proposed,
+    running,
+    sign,
+    status,
+    timeout,
+    verdict,
+    writes,
+    xid,
+)
+
+from gpufleet_cli.facts import HostSign, JobNumbers, Origin, PodState, Sign
+from gpufleet_cli.rules import (
+    collective_mismatch,
+    gpu_fault,
+    healthy,
+    host_fault,
+    missing_rank,
+    network_fault,
+    program_error,
+    rendezvous,
+    slow_rank,
+)
+from gpufleet_cli.verdict import Kind
+
+# --- missing_rank --------------------------------------------------------------------------------
+
+
+def test_the_only_rank_without_a_timeout_is_missing() -> None:
+    """Seven watchdogs complain, rank 3 does not: rank 3."""
+    assert [(h.ranks, h.suspects) for h in proposed(missing_rank, hang())] == [((3,), ())]
+
+
+def test_a_sibling_that_the_agent_ended_is_not_missing() -> None:
+    """SIGTERM from the agent before any timeout explains the silence of rank 2."""
+    ended = sign(Sign.CHILD_SIGTERM, 2, STOPPED, named_ranks=(2,))
+    found = proposed(missing_rank, hang(ended, quiet=(2, 3)))
+    assert [h.ranks for h in found] == [(3,)]
+
+
+def test_a_sigterm_after_the_timeouts_explains_no_silence() -> None:
+    """The agent ends a frozen rank at the end of the incident: it stays the missing one."""
+    ended = sign(Sign.CHILD_SIGTERM, 3, GAVE_UP + 60 * S, named_ranks=(3,))
+    assert [h.ranks for h in proposed(missing_rank, hang(ended))] == [(3,)]
+
+
+def test_ranks_without_logs_are_suspects_not_culprits() -> None:
+    """Only rank 0's log is at hand, and it waited: nobody may be named."""
+    [found] = proposed(missing_rank, hang(quiet=(), absent=range(1, 8)))
+    assert (found.ranks, found.suspects) == ((), (1, 2, 3, 4, 5, 6, 7))
+
+
+def test_the_rank_with_lower_counters_is_singled_out() -> None:
+    """Two quiet ranks; only one enqueued less than those that wait."""
+    counts = [status(r, 40, 39) for r in (0, 1, 2)] + [status(5, 38, 38), status(6, 40, 39)]
+    found = proposed(missing_rank, hang(*counts, quiet=(5, 6)))
+    assert [h.ranks for h in found] == [(5,)]
+
+
+def test_no_timeouts_no_missing_rank() -> None:
+    """Quiet logs alone say nothing."""
+    assert proposed(missing_rank, running()) == []
+
+
+# --- gpu_fault -----------------------------------------------------------------------------------
+
+
+def test_xid_79_on_the_silent_rank() -> None:
+    """The cause code on rank 3's GPU, a second before the silence."""
+    found = verdict(hang(xid(79, node=0, gpu=3)))
+    assert (found.kind, [c.rank for c in found.culprits]) == (Kind.HARDWARE, [3])
+    assert found.confidence > 0.95
+
+
+@pytest.mark.parametrize("code", [43, 45])
+def test_symptom_codes_blame_nobody(code: int) -> None:
+    """43 and 45 on an innocent rank leave the verdict as it was."""
+    before = verdict(hang())
+    after = verdict(hang(xid(code, node=1, gpu=2, at=GAVE_UP + S)))
+    assert [c.rank for c in after.culprits] == [c.rank for c in before.culprits] == [3]
+    assert after.confidence <= before.confidence
+    assert after.kind is Kind.RANK_MISSING
+
+
+def test_an_old_code_is_no_cause() -> None:
+    """Xid 79 two days before on another node is history."""
+    assert proposed(gpu_fault, hang(xid(79, node=1, at=STOPPED - 2 * 86400 * S))) == []
+
+
+def test_an_undated_gauge_is_no_event() -> None:
+    """A sticky gauge that never changed has no time and claims nothing."""
+    assert proposed(gpu_fault, hang(xid(74, at=None, source="dcgm"))) == []
+
+
+def test_a_pending_remap_on_a_running_job_is_hardware_without_a_stop() -> None:
+    """Xid 63 while the job steps: the GPU is named and nothing says that the job has stopped."""
+    found = verdict(running(xid(63, node=0, gpu=2, at=STOPPED - 60 * S)), STOPPED)
+    assert found.kind in (Kind.HARDWARE, Kind.HEALTHY)
+
+
+def test_an_xid_on_a_waiting_rank_does_not_beat_the_missing_one() -> None:
+    """A fatal code on a rank that waited itself: never that rank at high confidence."""
+    found = verdict(hang(xid(74, node=1, gpu=2)))
+    assert [c.rank for c in found.culprits] in ([3], [])
+
+
+# --- network_fault -------------------------------------------------------------------------------
+
+
+def test_an_adapter_that_reports_itself() -> None:
+    """A port error on node-1, accused by node-0: node-1."""
+    own = sign(Sign.NIC_ERROR, 5, STOPPED, detail="port error")
+    accuse = sign(Sign.PEER_UNREACHABLE, 1, STOPPED + S, peer="10.0.0.1<4242>", detail="status 12")
+    found = verdict([*running()[:9], own, accuse])
+    assert found.kind is Kind.NETWORK
+    assert {c.node for c in found.culprits} == {"node-1"}
+
+
+def test_one_accusation_alone_names_nobody_for_sure() -> None:
+    """A single completion error can be the accuser's own fault."""
+    accuse = sign(Sign.PEER_UNREACHABLE, 1, STOPPED + S, peer="10.0.0.1<4242>", detail="status 12")
+    assert verdict([*running()[:9], accuse]).kind is Kind.UNDECIDABLE
+
+
+def test_flushed_completions_are_ignored() -> None:
+    """Status 5 follows another error."""
+    flushed = sign(Sign.PEER_UNREACHABLE, 1, STOPPED, peer="10.0.0.1<4242>", detail="flushed")
+    assert proposed(network_fault, [*running()[:9], flushed]) == []
+
+
+# --- host_fault ----------------------------------------------------------------------------------
+
+
+def test_oom_kill_joined_to_the_rank_by_the_agents_exit() -> None:
+    """The kernel names a host pid, the agent names local rank 1 with exit -9: rank 5."""
+    kill = host(HostSign.OOM_KILL, node=1, at=STOPPED, pid=918234)
+    seen = sign(Sign.ROOT_CAUSE_BLOCK, 5, STOPPED + 4 * S, exit_code=-9, named_ranks=(5,))
+    found = verdict([*running()[:9], kill, seen])
+    assert (found.kind, [c.rank for c in found.culprits]) == (Kind.HOST_OOM, [5])
+
+
+def test_a_kill_without_an_oom_line_is_a_crash_of_unknown_cause() -> None:
+    """Exit -9 alone: killed, sender unknown."""
+    seen = sign(Sign.ROOT_CAUSE_BLOCK, 5, STOPPED, exit_code=-9, named_ranks=(5,))
+    found = verdict([*running()[:9], seen])
+    assert (found.kind, [c.rank for c in found.culprits]) == (Kind.RANK_CRASHED, [5])
+
+
+def test_storage_that_every_kernel_names_blames_nobody() -> None:
+    """Both nodes' kernels say that the file server does not answer."""
+    down = [host(HostSign.NFS_DOWN, node=n, at=STOPPED, server="nfs01") for n in (0, 1)]
+    found = verdict([*running()[:9], *down], STOPPED + 900 * S)
+    assert (found.kind, found.culprits) == (Kind.STORAGE_STALL, ())
+
+
+def test_retries_of_the_silent_rank_make_it_a_data_stall() -> None:
+    """Rank 3 retried its download while seven waited."""
+    retry = sign(Sign.DATA_RETRY, 3, STOPPED + 30 * S)
+    found = verdict(hang(retry))
+    assert (found.kind, [c.rank for c in found.culprits]) == (Kind.DATA_STALL, [3])
+
+
+def test_retries_of_a_rank_that_waited_are_no_data_stall() -> None:
+    """A rank with a timeout of its own did reach the collective."""
+    assert proposed(host_fault, hang(sign(Sign.DATA_RETRY, 2, STOPPED))) == []
+
+
+# --- program_error -------------------------------------------------------------------------------
+
+
+def test_an_exception_before_the_others_timeouts() -> None:
+    """Rank 3's own exception, ten minutes before the first timeout."""
+    crash = sign(Sign.PYTHON_EXCEPTION, 3, STOPPED, detail="ValueError: bad sample")
+    found = verdict(hang(crash))
+    assert (found.kind, [c.rank for c in found.culprits]) == (Kind.RANK_CRASHED, [3])
+
+
+def test_an_exception_after_the_timeouts_is_a_consequence() -> None:
+    """What a witness raises while it aborts is no cause."""
+    late = sign(Sign.PYTHON_EXCEPTION, 2, GAVE_UP + 30 * S, detail="RuntimeError: aborted")
+    assert proposed(program_error, hang(late)) == []
+
+
+def test_an_effect_by_its_own_words_is_no_cause() -> None:
+    """A remote peer's death shows as an exception here."""
+    effect = sign(Sign.PYTHON_EXCEPTION, 2, STOPPED, detail="effect: DistBackendError")
+    assert proposed(program_error, hang(effect)) == []
+
+
+@pytest.mark.parametrize("code", [-6, -15, 134, 143])
+def test_aborts_and_sigterms_are_innocent(code: int) -> None:
+    """SIGABRT is what a watchdog does, SIGTERM comes from outside."""
+    seen = sign(Sign.ROOT_CAUSE_BLOCK, 2, GAVE_UP + S, exit_code=code, named_ranks=(2,))
+    assert proposed(program_error, hang(seen)) == []
+
+
+def test_the_same_error_everywhere_blames_nobody() -> None:
+    """All ranks raise the same exception at once: code, no rank."""
+    crash = [sign(Sign.PYTHON_EXCEPTION, r, STOPPED, detail="KeyError: 'lr'") for r in range(8)]
+    [found] = proposed(program_error, [*running()[:9], *crash])
+    assert (found.kind, found.ranks) == (Kind.RANK_CRASHED, ())
+
+
+# --- collective_mismatch -------------------------------------------------------------------------
+
+
+def test_the_odd_size_is_named_against_a_majority() -> None:
+    """Seven sizes agree on number 77, rank 0's does not."""
+    facts = [*hang(quiet=())[:10], *[timeout(r, numel=99 if r == 0 else 64) for r in range(8)]]
+    [found] = proposed(collective_mismatch, facts)
+    assert found.ranks == (0,)
+
+
+def test_an_even_split_names_nobody() -> None:
+    """Four against four: a mismatch, and no side."""
+    facts = [*hang(quiet=())[:10], *[timeout(r, numel=99 if r < 4 else 64) for r in range(8)]]
+    [found] = proposed(collective_mismatch, facts)
+    assert found.ranks == ()
+
+
+def test_different_numbers_are_no_mismatch() -> None:
+    """Operations of different sequence numbers may differ."""
+    facts = [*hang(quiet=())[:10], *[timeout(r, numel=r, seq=r) for r in range(8)]]
+    assert proposed(collective_mismatch, facts) == []
+
+
+# --- slow_rank -----------------------------------------------------------------------------------
+
+
+def report(rank: int, value: float) -> object:
+    return sign(
+        Sign.SLOW_SECTION, 0, STOPPED, named_ranks=(rank,), value=value, expected_value=0.6, detail="fwd"
+    )
+
+
+def test_the_outlier_of_a_report_is_a_straggler() -> None:
+    """Rank 5 needs 2.1 s where the others need 0.6 s, and the job runs."""
+    reports = [report(r, 2.1 if r == 5 else 0.61) for r in range(8)]
+    found = verdict(running(*reports), STOPPED)  # type: ignore[arg-type]
+    assert (found.kind, [c.rank for c in found.culprits]) == (Kind.STRAGGLER, [5])
+
+
+def test_even_sections_are_no_straggler() -> None:
+    """A report in which nobody stands out."""
+    reports = [report(r, 0.6 + r / 100) for r in range(8)]
+    assert proposed(slow_rank, running(*reports), STOPPED) == []  # type: ignore[arg-type]
+
+
+# --- rendezvous ----------------------------------------------------------------------------------
+
+
+def test_the_absent_client_is_named_by_its_pod() -> None:
+    """Seven of eight joined; pod-1 cannot pull its image; only rank 7 left no line."""
+    joined = sign(Sign.CLIENTS_JOINED, 0, STOPPED, joined=7, expected=8)
+    facts = [*stories.places(), JobNumbers(source="file", world_size=8), joined]
+    facts += [writes(r, STOPPED) for r in range(7)]
+    [found] = proposed(rendezvous, facts)
+    assert found.ranks == (7,)
+
+
+def test_a_step_rules_out_a_rendezvous_failure() -> None:
+    """Once a step was made the job had started."""
+    joined = sign(Sign.CLIENTS_JOINED, 0, STOPPED, joined=7, expected=8)
+    assert proposed(rendezvous, running(joined), STOPPED) == []
+
+
+def test_nobody_is_named_when_the_numbers_do_not_fit() -> None:
+    """Three missing clients and seven ranks without a line: the set is not told."""
+    joined = sign(Sign.CLIENTS_JOINED, 0, STOPPED, joined=5, expected=8)
+    facts = [*stories.places(), JobNumbers(source="file", world_size=8), joined, writes(0, STOPPED)]
+    [found] = proposed(rendezvous, facts)
+    assert found.ranks == ()
+
+
+# --- healthy -------------------------------------------------------------------------------------
+
+
+def test_a_job_in_rhythm_is_healthy() -> None:
+    """The last step is a second old."""
+    found = verdict(running(), STOPPED + S)
+    assert (found.kind, found.culprits) == (Kind.HEALTHY, ())
+
+
+def test_an_old_last_step_is_not_healthy() -> None:
+    """Twenty minutes without a step of a job that prints one each two seconds."""
+    assert proposed(healthy, running(), STOPPED + 1200 * S) == []
+
+
+def test_finished_before_the_noise() -> None:
+    """Errors after the end of training are teardown."""
+    done = [sign(Sign.FINISHED, r, STOPPED) for r in range(8)]
+    noise = sign(Sign.WATCHDOG_STUCK, 2, STOPPED + 480 * S)
+    assert verdict(running(*done, noise), STOPPED + 900 * S).kind is Kind.HEALTHY
+
+
+def test_an_attempt_of_one_step_is_too_young_to_be_called_healthy() -> None:
+    """Younger than two of its own steps: time will settle it."""
+    facts = [f for f in running() if not hasattr(f, "points")]
+    assert verdict([*facts, stories.steps(count=1)], STOPPED).kind is Kind.UNDECIDABLE
+
+
+def test_terminated_containers_of_all_ranks_stop_the_job() -> None:
+    """A rank's life is its container's status, never the pod's phase."""
+    from gpufleet_cli.facts import ContainerState
+
+    ended = ContainerState(
+        name="c",
+        state="terminated",
+        reason="Error",
+        message=None,
+        exit_code=1,
+        started_ns=None,
+        finished_ns=STOPPED,
+        restarts=0,
+        has_gpu=True,
+    )
+    pod = PodState(
+        name="pod-0",
+        namespace=None,
+        uid=None,
+        node=None,
+        pod_ip=None,
+        phase="Running",
+        reason=None,
+        created_ns=None,
+        deleted_ns=None,
+        containers=(ended,),
+        rank_container="c",
+        disruption=None,
+        disrupted_ns=None,
+        gpus=4,
+        labels=(),
+        node_rank=None,
+        owner=None,
+        origin=Origin(path="pods.json", entry=0),
+    )
+    assert stories.case([pod, replace(pod, name="pod-1")]).stop.stopped is True
