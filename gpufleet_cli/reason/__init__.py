@@ -60,6 +60,7 @@ from gpufleet_cli.reason.topology import Topology
 from gpufleet_cli.reason.wait_graph import GraphFinding
 
 DEFAULT_TIMEOUT_S = 600.0
+LOOK_BACK_S = 2 * 3600.0
 
 T = TypeVar("T", WatchdogTimeout, GroupStatus, LogSign, Progress)
 F = TypeVar("F")
@@ -116,8 +117,29 @@ class Case:
 
 
 def build_case(facts: Iterable[Fact], *, as_of_ns: int | None, captured_ns: int | None) -> Case:
-    """Join the facts of one target into the case of its subject attempt."""
-    subject = attempts.split(facts)
+    """Join the facts of one target into the case of its subject attempt.
+
+    The subject is the newest attempt that failed or stalled, if it ended within the look-back, even
+    when a younger one runs; else the newest.
+    """
+    listed = tuple(facts)
+    newest = _build(attempts.split(listed), as_of_ns=as_of_ns, captured_ns=captured_ns)
+    if newest.stop.stopped or not any(s.fact.sign in job_state.ABORT_SIGNS for s in newest.earlier_signs):
+        return newest
+    before = _build(
+        attempts.split(listed, without_newest=True),
+        as_of_ns=newest.as_of_ns,
+        captured_ns=captured_ns,
+    )
+    ended = before.stop.ended_ns
+    if not before.stop.stopped or before.stop.state == "exited" or ended is None:
+        return newest
+    if newest.as_of_ns is None or (newest.as_of_ns - ended) / NS > LOOK_BACK_S:
+        return newest
+    return before
+
+
+def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int | None) -> Case:
     given = tuple(
         sorted(
             _of(subject.current, JobNumbers), key=lambda n: (n.source != "flag", str(n.origin or ""))

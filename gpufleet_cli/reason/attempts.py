@@ -54,9 +54,15 @@ def _key(speaker: Speaker) -> Key:
     )
 
 
-def split(facts: Iterable[Fact]) -> Attempts:
-    """Split facts into the newest attempt of every unit and what came before."""
+def split(facts: Iterable[Fact], *, without_newest: bool = False) -> Attempts:
+    """Split facts into the newest attempt of every unit and what came before.
+
+    With `without_newest` the newest attempt of every unit that has an earlier one is left out
+    first: the subject is then the attempt before.
+    """
     listed = tuple(facts)
+    if without_newest:
+        listed = _without_newest(listed)
     newest: dict[str, Key] = {}
     for fact in listed:
         speaker = speaker_of(fact)
@@ -86,6 +92,21 @@ def split(facts: Iterable[Fact]) -> Attempts:
         attempt=None if attempt < 0 else attempt,
         cycle=None if cycle < 0 else cycle,
     )
+
+
+def _without_newest(facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
+    keys: dict[str, set[Key]] = defaultdict(set)
+    for fact in facts:
+        speaker = speaker_of(fact)
+        if speaker is not None:
+            keys[_unit(speaker)].add(_key(speaker))
+    newest = {unit: max(found) for unit, found in keys.items() if len(found) > 1}
+    kept = []
+    for fact in facts:
+        speaker = speaker_of(fact)
+        if speaker is None or newest.get(_unit(speaker)) != _key(speaker):
+            kept.append(fact)
+    return tuple(kept)
 
 
 def _is_older(key: Key, newest: Key, speaker: Speaker, agent: int | None) -> bool:

@@ -12,6 +12,7 @@ from gpufleet_cli.rules import (
     healthy,
     host_fault,
     missing_rank,
+    named_rank,
     network_fault,
     program_error,
     rendezvous,
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     program_error,
     rendezvous,
     missing_rank,
+    named_rank,
     slow_rank,
     healthy,
 )

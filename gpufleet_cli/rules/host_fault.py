@@ -30,9 +30,10 @@ NODE_EVENTS = frozenset({"NodeNotReady", "NodeNotSchedulable", "TaintManagerEvic
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
-    """Memory, then the node, then storage, then data."""
+    """Memory, then the node, then removed pods, then storage, then data."""
     yield from _oom(case)
     yield from _node_death(case)
+    yield from _removed(case)
     yield from _storage(case)
     yield from _data(case)
 
@@ -244,6 +245,44 @@ def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
         reason_tag="node failed",
         would_settle=f"console and kernel log of {name}",
     )
+
+
+REMOVED_BY = {
+    "EvictionByEvictionAPI": "somebody evicted it",
+    "PreemptionByScheduler": "the scheduler preempted it",
+    "DeletionByPodGC": "its node was gone and the pod collector removed it",
+    "TerminationByKubelet": "the kubelet ended it for node pressure",
+}
+
+
+def _removed(case: Case) -> Iterator[Hypothesis]:
+    """A pod that somebody removed did not die by itself: nobody's node is to blame."""
+    for pod in case.pods:
+        why = REMOVED_BY.get(pod.disruption or "")
+        if why is None:
+            continue
+        ranks = case.topology.by_pod.get(pod.name, ())
+        yield Hypothesis(
+            kind=Kind.RANK_CRASHED,
+            rule=NAME,
+            summary=f"{pod.name} was removed from outside: {why}.",
+            claims=(
+                claim(
+                    f"{pod.name}: DisruptionTarget {pod.disruption}{claims.when(pod.disrupted_ns)}",
+                    pod.origin,
+                    claims.STRONG,
+                    at_ns=pod.disrupted_ns,
+                ),
+            ),
+            remedy=Remedy.OUTSIDE,
+            ranks=ranks,
+            onset_ns=pod.disrupted_ns,
+            degrades=True,
+            worsens=None,
+            worsens_why="depends on priority and quota",
+            reason_tag="pod removed",
+            would_settle="events of the pod and of its node",
+        )
 
 
 # --- Storage and data ----------------------------------------------------------------------------

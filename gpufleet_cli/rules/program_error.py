@@ -27,7 +27,9 @@ OWN_ERRORS = (
     Sign.LOADER_KILLED,
     Sign.FATAL_SIGNAL,
     Sign.FS_ERROR,
+    Sign.CUDA_ERROR,
 )
+AMBIGUOUS = frozenset({Sign.CUDA_ERROR, Sign.FATAL_SIGNAL})
 SAME_MOMENT_S = 5.0
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
@@ -86,7 +88,7 @@ def _deaths(case: Case) -> list[Death]:
             rank=rank,
             sign=sign,
             kind=_kind(sign),
-            remedy=Remedy.CODE,
+            remedy=Remedy.PROCESS if sign.fact.sign in AMBIGUOUS else Remedy.CODE,
             what=_what(sign),
             exit=exits.get(rank),
         )
@@ -191,6 +193,7 @@ def _what(sign: PlacedSign) -> str:
         Sign.ILLEGAL_ACCESS: "illegal memory access",
         Sign.LOADER_KILLED: "a data loader worker was killed",
         Sign.FATAL_SIGNAL: "a fatal signal",
+        Sign.CUDA_ERROR: "a CUDA error that code or hardware can cause",
     }
     detail = sign.fact.detail or ""
     return (names.get(sign.fact.sign) or detail or sign.fact.text)[:120] + (
