@@ -333,11 +333,10 @@ def _take_member(member: Member, path: str, taken: dict[str, Evidence], found: _
         if is_tar(unpack_head(packed, 512)):
             found.gap(path, "an archive inside an archive: not understood")
             return
-        path = bare_name(path)
-    shown = visible(path)
-    if shown in taken:
+    if path in taken:
         found.gap(path, "stands twice in the archive: the later one is read")
-    taken[shown] = Evidence(path=shown, size_bytes=packed.size, packed=packed)
+    shown = visible(path if codec is None else bare_name(path))
+    taken[path] = Evidence(path=shown, size_bytes=packed.size, packed=packed)
 
 
 # --- Standard input, manifest ---------------------------------------------------------------------

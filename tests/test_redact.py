@@ -1,0 +1,105 @@
+"""Secrets are hidden; the words of training logs are not."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from gpufleet_cli.redact import HIDDEN, redact, redact_and_tell
+
+KEY = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+
+SECRETS = [
+    ("Authorization: Bearer abc123.def-456_XYZ", "abc123.def-456_XYZ"),
+    ('{"authorization": "Basic dXNlcjpwYXNz"}', "dXNlcjpwYXNz"),
+    ("curl -H 'Authorization: token abcd1234efgh5678' x", "abcd1234efgh5678"),
+    ("using bearer eyabcdef0123456789", "eyabcdef0123456789"),
+    ("aws_access_key_id=AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLE"),
+    (f"aws_secret_access_key = {KEY}", KEY),
+    (f"AWS_SECRET_ACCESS_KEY: '{KEY}'", KEY),
+    ("redis://:hunter2@cache:6379/0", "hunter2"),
+    ("https://me:hunter2@example.com/repo.git", "hunter2"),
+    ("https://0123456789abcdef0123456789abcdef@sentry.example.com/1", "0123456789abcdef0123456789"),
+    ("s3://bucket/x?X-Amz-Signature=abcdef0123&X-Amz-Expires=3", "abcdef0123"),
+    ("https://x.blob.core.windows.net/c?sv=2024&sig=aB%2Bc%3D1234", "aB%2Bc%3D1234"),
+    ("AccountKey=abcdEFGH1234==;EndpointSuffix=core", "abcdEFGH1234=="),
+    ("export HF_TOKEN=hf_abcdefghijklmnopqrstuvwx", "hf_abcdefghijklmnopqrstuvwx"),
+    ("token hf_abcdefghijklmnopqrstuvwx is invalid", "hf_abcdefghijklmnopqrstuvwx"),
+    ("clone with ghp_abcdefghijklmnopqrstuvwxyz0123456789", "ghp_abcdefghijklmnopqrstuvwxyz"),
+    ("WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567", "0123456789abcdef0123456789"),
+    ("wandb: using key 0123456789abcdef0123456789abcdef01234567", "0123456789abcdef0123456789"),
+    ("OPENAI_API_KEY=sk-proj-abcdefghijklmnopqrst", "sk-proj-abcdefghijklmnopqrst"),
+    ("slack xoxb-123456789012-abcdefghijkl", "xoxb-123456789012-abcdefghijkl"),
+    ("https://hooks.slack.com/services/T000/B000/XXXXYYYY", "T000/B000/XXXXYYYY"),
+    ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-DEF_123", "eyJzdWIiOiIxMjM0In0"),
+    ("nvapi-abcdefghijklmnopqrstuvwxyz012345", "nvapi-abcdefghijklmnopqrstuvwxyz012345"),
+    ('{"password": "correct horse battery", "x": 1}', "correct horse battery"),
+    ("db_password=hunter2", "hunter2"),
+    ("--password hunter2 --rank 3", "hunter2"),
+    ("login --token abcdef --rank 3", "abcdef"),
+    ("registry auth: ZG9ja2VyOnBhc3N3b3JkMTIz", "ZG9ja2VyOnBhc3N3b3JkMTIz"),
+    ("client-key-data: LS0tLS1CRUdJTg==", "LS0tLS1CRUdJTg=="),
+    ("Set-Cookie: session=abcdef123456; Path=/", "abcdef123456"),
+    ("-----BEGIN RSA PRIVATE KEY-----\nMIIEabc\n-----END RSA PRIVATE KEY-----", "MIIEabc"),
+    ("-----BEGIN PRIVATE KEY----- MIIEcut", "MIIEcut"),
+]
+
+HARMLESS = [
+    "tokens: 4096, tokens_per_second=181234.5 max_tokens=8192",
+    "pad_token='<|endoftext|>' eos_token_id=128001 bos_token: '<s>'",
+    "rank=3 key=value store_key 'default_pg/0//cpu//0'",
+    "error: password authentication failed for user postgres",
+    "secretName: nccl-env configmap",
+    "tcp://10.0.0.1:29500 s3://bucket/path https://example.com:8443/x?rank=3",
+    "ncclUniqueId via store->get('0') key: default_pg/0//cuda//0",
+    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88214, OpType=ALLREDUCE)",
+    "monkey: banana, author=joe, unauthorized: no",
+    "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+]
+
+
+@pytest.mark.parametrize(("line", "secret"), SECRETS)
+def test_secret_is_hidden(line: str, secret: str) -> None:
+    """No part of the secret is left, and the reader sees that something was there."""
+    shown = redact(line)
+    assert secret not in shown
+    assert HIDDEN in shown
+
+
+@pytest.mark.parametrize(("line", "secret"), SECRETS)
+def test_secret_is_hidden_in_the_middle_of_a_log_line(line: str, secret: str) -> None:
+    """What stands around the secret stays readable."""
+    shown = redact(f"2026-03-11T03:41:07Z [rank3] {line} step 12")
+    assert secret not in shown
+    assert shown.startswith("2026-03-11T03:41:07Z [rank3]")
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_words_of_training_logs_stay(line: str) -> None:
+    """A report that hides numbers and names is of no use."""
+    assert line == redact(line)
+
+
+def test_hiding_twice_changes_nothing() -> None:
+    """What is hidden once is not hidden again."""
+    for line, _ in SECRETS:
+        assert redact(line) == redact(redact(line))
+
+
+def test_hidden_kinds_are_told() -> None:
+    """The list of what was hidden names each kind."""
+    told = redact_and_tell("AKIAIOSFODNN7EXAMPLE and https://me:hunter2@example.com")
+    assert set(told.hidden) == {"AWS access key id", "password in a URL"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["token=" * 20_000, "eyJ" * 50_000, "://" + "a" * 100_000, "authorization:" * 3_000,
+     "-----BEGIN PRIVATE KEY-----" * 1_000, "x-" * 50_000 + "token", "a_" * 50_000 + "secret="],
+)  # fmt: skip
+def test_hostile_text_takes_no_time(text: str) -> None:
+    """No pattern backtracks without bound."""
+    start = time.perf_counter()
+    redact(text)
+    assert time.perf_counter() - start < 3
