@@ -1,0 +1,171 @@
+"""Imports point down, and the third parties have few doors (style: the house and its layers)."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "gpufleet_cli"
+
+# A module may import from its own rank's ranks below; modules of one rank may not import each
+# other, but for the parts of one folder and the pairs of TOGETHER.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "timestamps", "plain_text", "completion"),
+    ("facts",),
+    ("xid_tables",),
+    ("verdict", "xid_catalog", "redact"),
+    ("unpack",),
+    ("archive", "evidence"),
+    ("bundle", "settings"),
+    ("sources", "parsers"),
+    ("reason",),
+    ("rules",),
+    ("weigh",),
+    ("cost",),
+    ("recommend",),
+    ("render",),
+    ("history",),
+    ("triage", "crash"),
+    ("collect",),
+    ("operate",),
+    ("commands",),
+    ("cli",),
+    ("entry",),
+    ("__main__",),
+)
+TOGETHER = {"parsers", "reason", "rules", "render", "sources", "operate", "commands"}
+
+DOORS: dict[str, tuple[str, ...]] = {
+    "kubernetes": ("sources/kubernetes", "operate/cluster"),
+    "httpx": ("sources/prometheus", "sources/log_store", "operate/notify"),
+    "yaml": ("render/structured", "operate/preflight"),
+    "fsspec": ("sources/shared_files",),
+    "dateutil": ("timestamps",),
+    "typer": ("cli", "commands/"),
+    "rich": ("cli", "commands/", "render/terminal"),
+    "zstandard": ("unpack", "archive"),
+}
+# Pure: no network, no clock, no environment, no randomness.
+PURE = ("parsers/", "reason/", "rules/", "weigh", "cost", "recommend", "facts", "verdict")
+MAY: dict[str, set[str]] = {
+    "parsers/recorder_workers": {"os"},  # how many processors may be used; no fact depends on it
+}
+IMPURE = {"socket", "requests", "httpx", "urllib", "time", "random", "secrets", "os", "subprocess"}
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(PACKAGE).with_suffix(""))
+
+
+def part(name: str) -> str:
+    """The first part below the package: `parsers/lines/nccl` belongs to `parsers`."""
+    return name.replace(".", "/").split("/")[0]
+
+
+def imports(path: Path, *, lazy: bool = True) -> Iterator[str]:
+    """Absolute names of the modules that a file imports, type checking only left out."""
+    for node in _nodes(ast.parse(path.read_text(encoding="utf-8")), lazy=lazy):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                deeper = f"{node.module}.{alias.name}"
+                is_module = (PACKAGE.parent / (deeper.replace(".", "/") + ".py")).is_file()
+                yield deeper if is_module or node.module == "gpufleet_cli" else node.module
+
+
+def _nodes(tree: ast.AST, *, lazy: bool) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if not lazy and isinstance(node, ast.FunctionDef):
+            continue
+        yield node
+        yield from _nodes(node, lazy=lazy)
+
+
+def rank_of(name: str) -> int:
+    for rank, layer in enumerate(LAYERS):
+        if part(name) in layer:
+            return rank
+    raise AssertionError(f"{name} stands in no layer: add it to LAYERS and to ARCHITECTURE.md")
+
+
+@pytest.mark.parametrize("path", modules(), ids=shown)
+def test_imports_point_down(path: Path) -> None:
+    """A module knows what is below it and nothing else."""
+    name = shown(path)
+    if name == "__init__":
+        return
+    for imported in imports(path):
+        if not imported.startswith("gpufleet_cli."):
+            continue
+        below = imported.removeprefix("gpufleet_cli.")
+        if below == "__version__":
+            continue
+        if part(below) == part(name):
+            assert part(name) in TOGETHER, f"{name} imports itself"
+        else:
+            assert rank_of(below) < rank_of(name), f"{name} imports {below}, which is not below it"
+
+
+@pytest.mark.parametrize("path", modules(), ids=shown)
+def test_third_parties_have_few_doors(path: Path) -> None:
+    """A library is met in one place, so that it can be replaced there."""
+    name = shown(path)
+    for imported in imports(path):
+        doors = DOORS.get(imported.split(".")[0])
+        if doors is not None:
+            assert any(name == door or name.startswith(door) for door in doors), (
+                f"{name} imports {imported}; its doors are {', '.join(doors)}"
+            )
+
+
+@pytest.mark.parametrize("path", modules(), ids=shown)
+def test_the_inside_is_pure(path: Path) -> None:
+    """Same bundle, same bytes: no clock, network, environment or randomness in the reasoning."""
+    name = shown(path)
+    if name.startswith(PURE):
+        met = IMPURE & {imported.split(".")[0] for imported in imports(path)}
+        assert met <= MAY.get(name, set()), name
+
+
+@pytest.mark.parametrize("path", modules(), ids=shown)
+def test_nothing_foreign_is_imported(path: Path) -> None:
+    """Every library that the package imports is declared."""
+    declared = {"gpufleet_cli", "msgspec", "re2", *DOORS}
+    for imported in imports(path):
+        top = imported.split(".")[0]
+        assert top in sys.stdlib_module_names or top in declared, (
+            f"{shown(path)} imports {imported}"
+        )
+
+
+def test_variants_do_not_import_their_package_file() -> None:
+    """A module is the plugin; the registry knows it, not the other way round."""
+    for folder in ("parsers", "rules", "sources"):
+        for path in sorted((PACKAGE / folder).glob("*.py")):
+            if path.name != "__init__.py":
+                assert f"gpufleet_cli.{folder}" not in set(imports(path)), shown(path)
+
+
+def test_modules_stay_short() -> None:
+    """About 400 lines; 500 is where a module has to be two."""
+    long = {shown(path): len(path.read_text(encoding="utf-8").splitlines()) for path in modules()}
+    allowed = {"facts": 1_000}  # one record per kind of fact, in one place
+    assert not {name: lines for name, lines in long.items() if lines > allowed.get(name, 500)}
+
+
+def test_names_say_something() -> None:
+    """A module named helpers collects everything."""
+    banned = {"utils", "util", "helpers", "helper", "core", "common", "misc"}
+    assert not banned & {part for path in modules() for part in path.relative_to(PACKAGE).parts}
+    assert not banned & {path.stem for path in modules()}
