@@ -53,7 +53,10 @@ _NOT_A_SAVE = re.compile(
     r"disabled?|interval|frequency|deleted?|removed?|config\w*|should|last saved|without|error)\b",
     re.IGNORECASE,
 )
-_ASYNC = re.compile(r"\b(?:stag(?:ed|ing)|schedul(?:ed|ing)|queued|enqueued|background|upload(?:ing)?|asynchronously)\b", re.I)
+_ASYNC = re.compile(
+    r"\b(?:stag(?:ed|ing)|schedul(?:ed|ing)|queued|enqueued|background|upload(?:ing)?|asynchronously)\b",
+    re.I,
+)
 
 
 def _save(sign: Sign, line: LogLine, note: str = "") -> LogSign:
@@ -89,9 +92,14 @@ def _plain(sign: Sign, note: str = "") -> Handler:
 
 
 def _torch_part(line: LogLine, following: Following) -> Iterator[Fact]:
-    """One rank's file of a DeepSpeed checkpoint: it starts, or it is there; never the whole."""
-    is_saved = "[Torch] Saved " in line.text or "zero checkpoint saved" in line.text
-    yield _save(Sign.SAVE_STAGED if is_saved else Sign.SAVE_STARTED, line, "part")
+    """One rank's file of a DeepSpeed checkpoint: it starts, or it is there; never the whole.
+
+    A part that is there has no step: the save of that step is still open.
+    """
+    if "[Torch] Saved " in line.text or "zero checkpoint saved" in line.text:
+        yield replace(_save(Sign.SAVE_STAGED, line, "part"), step=None)
+    else:
+        yield _save(Sign.SAVE_STARTED, line, "part")
 
 
 def _titan(line: LogLine, following: Following) -> Iterator[Fact]:
@@ -111,8 +119,13 @@ def _generic(line: LogLine, following: Following) -> Iterator[Fact]:
         yield _save(Sign.SAVE_DURABLE, line)
 
 
-_STARTS = re.compile(r"(?:saving|writing|storing|creating|preparing to save|start\w{0,4} sav)", re.IGNORECASE)
-_ENDS = re.compile(r"(?:finish|complete|done|success|\btook\b|saved|written|wrote|finali[sz]ed|commit)", re.IGNORECASE)
+_STARTS = re.compile(
+    r"(?:saving|writing|storing|creating|preparing to save|start\w{0,4} sav)", re.IGNORECASE
+)
+_ENDS = re.compile(
+    r"(?:finish|complete|done|success|\btook\b|saved|written|wrote|finali[sz]ed|commit)",
+    re.IGNORECASE,
+)
 
 
 def _loaded(line: LogLine, following: Following) -> Iterator[Fact]:

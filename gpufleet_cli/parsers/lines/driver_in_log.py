@@ -38,9 +38,13 @@ _SXID = re.compile(
     r"SXid \(PCI:(?P<bdf>[0-9a-fA-F:.]{4,20})\): (?P<code>\d{1,6}), (?P<sev>Fatal|Non-fatal), Link (?P<link>-?\d{1,3})"
 )
 _CAUSED = re.compile(r"caused by previous Xid (?P<xid>\d{1,4})")
-_RECOVERY = re.compile(r"recovery action changed from [^\n]{1,60}? to 0x[0-9a-fA-F]{1,8} \((?P<to>[^)\n]{1,60})\)")
+_RECOVERY = re.compile(
+    r"recovery action changed from [^\n]{1,60}? to 0x[0-9a-fA-F]{1,8} \((?P<to>[^)\n]{1,60})\)"
+)
 _FABRIC = re.compile(r"\b(?P<severity>Fatal|Nonfatal)\b[^\n]{0,60}?\bLink (?P<link>-?\d{1,3})")
-_ROCM = re.compile(r"HW Exception by GPU node-(?P<node>\d{1,3})[^\n]{0,80}?reason ?: ?(?P<why>[^\n]{1,80})")
+_ROCM = re.compile(
+    r"HW Exception by GPU node-(?P<node>\d{1,3})[^\n]{0,80}?reason ?: ?(?P<why>[^\n]{1,80})"
+)
 _FAULT = re.compile(r"Memory access fault by GPU node-(?P<node>\d{1,3})")
 _AMD = re.compile(r"amdgpu (?P<bdf>[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)")
 _NVLINK5 = range(144, 151)
@@ -89,9 +93,7 @@ def _sxid(line: LogLine, following: Following) -> Iterator[Fact]:
 def _rocm(line: LogLine, following: Following) -> Iterator[Fact]:
     found = _ROCM.search(line.text)
     if found is not None:
-        yield make_sign(
-            Sign.ROCM_GPU_HANG, line, device=found["node"], detail=found["why"].strip()
-        )
+        yield make_sign(Sign.ROCM_GPU_HANG, line, device=found["node"], detail=found["why"].strip())
 
 
 def _fault(line: LogLine, following: Following) -> Iterator[Fact]:

@@ -79,7 +79,9 @@ def _rendezvous(line: LogLine, following: Following) -> Iterator[Fact]:
     if attempt is not None:
         speaker = replace(speaker, attempt=attempt)
     world = parse_ranks(fields.get("global_world_sizes", ""))
-    detail = [f"{name}={fields[name]}" for name in ("restart_count", "master_addr") if name in fields]
+    detail = [
+        f"{name}={fields[name]}" for name in ("restart_count", "master_addr") if name in fields
+    ]
     yield make_sign(
         Sign.RENDEZVOUS_DONE,
         line,

@@ -11,7 +11,9 @@
 
 One block per node; its root cause is the first process to exit there. `time` has no zone: where the
 line has a time, the block's time is taken in the zone that brings it nearest before it, else as UTC.
-With -6 it is a watchdog's abort, so a witness; -15 is a sibling that the agent ended.
+With -6 it is a watchdog's abort, so a witness. The list `Failures:` has the children that came later: those
+with -15 or -9 were ended by the agent, and the code of the others stands only in `detail`, since an exit
+after the first may be its consequence.
 
 >>> from gpufleet_cli.parsers.lines.pasted import read
 >>> sign, link = read(recognise, '''Root Cause (first observed failure):
@@ -46,11 +48,13 @@ _ROW = re.compile(
     r"\s{0,8}(?P<name>time|host|rank|exitcode|error_file|traceback|msg) {0,12}: ?(?P<value>[^\n]{0,1000})"
 )
 _RANK = re.compile(r"(?P<rank>\d{1,7}) \(local_rank: (?P<local>\d{1,5})\)")
-_EXIT = re.compile(r"(?P<code>-?\d{1,5}) \(pid: (?P<pid>\d{1,10})\)(?: {0,4}\((?P<signal>SIG\w{1,12})\))?")
+_EXIT = re.compile(
+    r"(?P<code>-?\d{1,5}) \(pid: (?P<pid>\d{1,10})\)(?: {0,4}\((?P<signal>SIG\w{1,12})\))?"
+)
 _ITEM = re.compile(r"\s{0,4}\[\d{1,6}\]:\s{0,4}")
 _TIME = "%Y-%m-%d_%H:%M:%S"
 _ZONE_STEP_NS = 900 * 10**9
-_SIGTERM = -15
+_ENDED_BY_AGENT = (-15, -9)
 _BLOCK_LINES = 24
 _LIST_LINES = 4096
 _PY_MESSAGE = re.compile(
@@ -101,17 +105,19 @@ def _failure(line: LogLine, block: Mapping[str, str], *, is_root: bool) -> Itera
     if traceback and not traceback.startswith(("To enable traceback", "Signal ")):
         words.append(traceback)
     sign = Sign.ROOT_CAUSE_BLOCK if is_root else Sign.TASK_EXIT
+    if not is_root and code in _ENDED_BY_AGENT:
+        sign = Sign.CHILD_SIGTERM
     host = block.get("host") or None
     yield make_sign(
-        sign if is_root or code != _SIGTERM else Sign.CHILD_SIGTERM,
+        sign,
         line,
         at_ns=observed_ns(time, line.at_ns),
         named_ranks=(int(rank["rank"]),),
         local_rank=int(rank["local"]),
-        exit_code=code,
+        exit_code=None if sign is Sign.TASK_EXIT else code,
         pid=int(exit_["pid"]),
         peer=host,
-        detail="; ".join(words),
+        detail=("later: " if sign is Sign.TASK_EXIT else "") + "; ".join(words),
     )
     yield agent_link(
         line,

@@ -6,15 +6,15 @@
     Process rank: 3, device: cuda:3                                       HF Trainer
     | distributed init (rank 3): env://                                   torchvision and its heirs
 
-A rank that a line states is proven only for the line's own speaker, so a link without host, pid, pod or
-stream of its own would tie nothing: the speaker's names are added.
+A line ties its names to those of its speaker. `rank_in` is the world's size where the line has it; a rank
+is added only where the line or its speaker proves it.
 
 >>> from gpufleet_cli.parsers.lines.pasted import read
 >>> from gpufleet_cli.facts import Speaker
 >>> link, = read(recognise, "INFO trainer: init: world_size=16 tp=2 pid=16700 host=gpu-node-1621",
 ...     speaker=Speaker(stream="pod-1", rank=4))
->>> link.rank, link.pid, link.host
-(4, 16700, 'gpu-node-1621')
+>>> link.rank, link.rank_in, link.pid, link.host
+(4, 16, 16700, 'gpu-node-1621')
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def _init(line: LogLine, following: Following) -> Iterator[Fact]:
     world = _WORLD.search(line.text)
     rank, local = _RANK.search(line.text), _LOCAL.search(line.text)
     pid, host = _PID.search(line.text), _HOST.search(line.text)
-    stated = int(rank["rank"]) if rank is not None else line.speaker.rank
     if world is None or (pid is None and host is None and local is None and rank is None):
         return
-    if stated is None and line.speaker.prefix_rank is None:
+    if "starting iteration=" in line.text:
         return
     yield _link(
         line,
-        rank=stated,
+        rank=int(rank["rank"]) if rank is not None else line.speaker.rank,
+        rank_in=int(world["world"]),
         local_rank=int(local["local"]) if local is not None else None,
         pid=int(pid["pid"]) if pid is not None else None,
         host=host["host"] if host is not None else None,
@@ -65,7 +65,12 @@ def _stated(line: LogLine, following: Following) -> Iterator[Fact]:
     for pattern in _STATED:
         found = pattern.search(line.text)
         if found is not None:
-            yield _link(line, rank=int(found["rank"]))
+            world = found.groupdict().get("world")
+            yield _link(
+                line,
+                rank=int(found["rank"]),
+                rank_in=int(world) if world is not None else None,
+            )
             return
 
 
@@ -73,6 +78,7 @@ def _link(
     line: LogLine,
     *,
     rank: int | None,
+    rank_in: int | None = None,
     local_rank: int | None = None,
     pid: int | None = None,
     host: str | None = None,
@@ -82,6 +88,7 @@ def _link(
         how=Link.LOG,
         origin=line.origin,
         rank=rank,
+        rank_in=rank_in,
         local_rank=local_rank if local_rank is not None else speaker.local_rank,
         node_rank=speaker.node_rank,
         pid=pid if pid is not None else speaker.pid,

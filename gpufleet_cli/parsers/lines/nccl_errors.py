@@ -81,7 +81,7 @@ def _last_error(line: LogLine, following: Following) -> str | None:
         text = later.text.strip()
         if is_next and text:
             return text
-        head, mark, tail = text.partition("Last error:")
+        _, mark, tail = text.partition("Last error:")
         if mark and tail.strip():
             return tail.strip()
         is_next = bool(mark) or (is_next and not text)

@@ -33,10 +33,12 @@ _COMPLETION = re.compile(
 _VENDOR = re.compile(r"vendor[ _]err[ =](?P<vendor>\d{1,6})")
 _HCA = re.compile(r" hca (?P<hca>[\w.:-]{1,64})")
 _EVENT = re.compile(
-    r"NET/IBP? ?: ?(?:(?P<dev>[A-Za-z][\w.-]{0,62}(?::\d{1,3})?) )?(?:Got )?(?:non-fatal )?"
+    r"NET/IBP? ?: ?(?:(?!Got )(?P<dev>[A-Za-z][\w.-]{0,62}(?::\d{1,3})?) )?(?:Got )?(?:non-fatal )?"
     r"async (?:fatal |error )?event ?(?P<on>on [QC]P? ?\(?[^\n:]{0,120})? ?: ?(?P<event>[^\n]{1,120})"
 )
-_GID = re.compile(r"NET/IBP? ?: ?(?:(?P<dev>[A-Za-z][\w.:-]{0,62}) )?(?:Got )?.{0,40}GID table change")
+_GID = re.compile(
+    r"NET/IBP? ?: ?(?:(?!Got )(?P<dev>[A-Za-z][\w.:-]{0,62}) )?(?:Got )?.{0,40}GID table change"
+)
 _MODIFY = re.compile(
     r"Call to ibv_modify_qp failed with (?:error )?(?:(?P<number>\d{1,4}) )?(?P<text>[^\n,\[]{0,120}?)"
     r"(?: \[errno (?P<errno>\d{1,4})\]|,|$)"

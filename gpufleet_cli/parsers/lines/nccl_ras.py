@@ -45,10 +45,16 @@ _SET = re.compile(
 )
 _REPORTED = re.compile(r"reported (?P<error>[A-Z][A-Za-z ]{1,60}?) --")
 _OBJECT = re.compile(r"\{[^{}]{0,2000}(?:\{[^{}]{0,500}\})?[^{}]{0,500}\}")
-_FIELD = re.compile(r'"(?P<name>\w{1,40})"\s{0,9}:\s{0,9}(?P<value>"[^"]{0,253}"|-?\d{1,10}|true|false)')
+_FIELD = re.compile(
+    r'"(?P<name>\w{1,40})"\s{0,9}:\s{0,9}(?P<value>"[^"]{0,253}"|-?\d{1,10}|true|false)'
+)
 _LIST_LIMIT = 64
 _JSON_LINES = 12 * _LIST_LIMIT
-_KINDS = {"Unhandled CUDA error": "cuda", "System error": "system", "Internal error": "internal"} | {
+_KINDS = {
+    "Unhandled CUDA error": "cuda",
+    "System error": "system",
+    "Internal error": "internal",
+} | {
     "Invalid argument": "usage",
     "Invalid usage": "usage",
     "Remote process error": "remote",

@@ -26,10 +26,8 @@ _FAILED = re.compile(r"failed ?:? ?(?P<why>[^\n]{0,120})")
 
 def _peer(text: str) -> str | None:
     """The address that the line points at: the last one, since the prefix may hold one too."""
-    found = None
-    for found in _PEER.finditer(text):
-        pass
-    return found["peer"] if found is not None else None
+    peers = [found["peer"] for found in _PEER.finditer(text)]
+    return peers[-1] if peers else None
 
 
 def _words(line: LogLine) -> str:

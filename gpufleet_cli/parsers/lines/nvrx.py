@@ -22,10 +22,19 @@ from dataclasses import replace
 
 from gpufleet_cli.facts import Fact, IdentityLink, Link, Sign
 from gpufleet_cli.parsers.lines.effects import EFFECT, mark_effect
-from gpufleet_cli.parsers.lines.signs import Rule, by_literal, fixed, make_sign, parse_ranks, patterns_of
+from gpufleet_cli.parsers.lines.signs import (
+    Rule,
+    by_literal,
+    fixed,
+    make_sign,
+    parse_ranks,
+    patterns_of,
+)
 from gpufleet_cli.parsers.log_line import Following, LogLine
 
-_INTERRUPTED = re.compile(r"Interruption\.(?P<kind>[A-Z_]{1,40}) on ranks=\[(?P<ranks>[\d, ]{0,4000})\]")
+_INTERRUPTED = re.compile(
+    r"Interruption\.(?P<kind>[A-Z_]{1,40}) on ranks=\[(?P<ranks>[\d, ]{0,4000})\]"
+)
 _EXCEPTION = re.compile(r"\brank=(?P<rank>\d{1,7}) (?P<name>\w{1,20}_ex): (?P<what>[^\n]{0,600})")
 _CYCLE = re.compile(
     r"starting iteration=(?P<cycle>\d{1,6}) rank=(?P<rank>\d{1,7}) world_size=(?P<world>\d{1,7})"
@@ -59,9 +68,7 @@ def _exception(line: LogLine, following: Following) -> Iterator[Fact]:
         words = what.replace("(", ": ", 1)
         effect = "" if "RankShouldRestart" not in what else EFFECT
         marked = mark_effect(words) if not effect else f"{effect}{words}"
-        yield make_sign(
-            Sign.PYTHON_EXCEPTION, line, speaker=speaker, detail=f"{marked} ({name})"
-        )
+        yield make_sign(Sign.PYTHON_EXCEPTION, line, speaker=speaker, detail=f"{marked} ({name})")
     elif name == "term_ex":
         yield make_sign(Sign.ABORT, line, speaker=speaker, detail=f"nvrx: {name}: {what}")
     else:
@@ -88,6 +95,7 @@ def _cycle(line: LogLine, following: Following) -> Iterator[Fact]:
         how=Link.LOG,
         origin=line.origin,
         rank=rank,
+        rank_in=world,
         cycle=cycle,
         pod=speaker.pod,
         pod_uid=speaker.pod_uid,

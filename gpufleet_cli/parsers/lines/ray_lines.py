@@ -37,7 +37,9 @@ _NODE_ID = re.compile(r"[Nn]ode [Ii][Dd]: ?(?P<id>\w{1,64})")
 _ADDRESS = re.compile(r"address: ?(?P<ip>[\w.:-]{1,253}?)(?: and|,|\s|$)")
 _WORLD_RANK = re.compile(r"DistributedContext\([^)\n]{0,200}?world_rank=(?P<rank>\d{1,7})")
 _PREEMPTED = re.compile(r"node was preempted(?:: ?(?P<why>[^\n]{0,200}))?")
-_EXIT = re.compile(r"Worker exit type: (?P<type>[A-Z_]{1,60})(?: Worker exit detail: (?P<why>[^\n]{0,200}))?")
+_EXIT = re.compile(
+    r"Worker exit type: (?P<type>[A-Z_]{1,60})(?: Worker exit detail: (?P<why>[^\n]{0,200}))?"
+)
 _WATCHER = re.compile(
     r"preempted_node_ids=\[(?P<nodes>[^\]\n]{0,2000})\][^\n]{0,20}?preempted_ranks=\[(?P<ranks>[\d, ]{0,4000})\]"
 )

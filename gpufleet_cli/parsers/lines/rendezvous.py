@@ -49,7 +49,9 @@ _RENDEZVOUS = re.compile(r"Rendezvous(?P<kind>Timeout|Closed|Connection|Graceful
 _KEEP_ALIVE = re.compile(r"The node '(?P<node>[^'\n]{1,253})' has failed to send a keep-alive")
 _PORT = re.compile(r"(?:\]|\)|port|:)[: ]{1,2}(?P<port>\d{2,5})\b")
 _STORE_WAIT = re.compile(r"wait timeout after (?P<ms>\d{1,12}) ?ms, keys: (?P<keys>[^\n)]{1,200})")
-_GLOO_PEER = re.compile(r"(?:closed by peer|Read error|Connect timeout|Write error) \[?(?P<ip>[0-9a-fA-F.:]{2,60}?)\]?:\d{1,5}")
+_GLOO_PEER = re.compile(
+    r"(?:closed by peer|Read error|Connect timeout|Write error) \[?(?P<ip>[0-9a-fA-F.:]{2,60}?)\]?:\d{1,5}"
+)
 _GLOO_WAIT = re.compile(r"Timed out waiting (?P<ms>\d{1,12}) ?ms for (?P<op>recv|send) operation")
 _GLOO_MESH = re.compile(
     r"\[Gloo\] Rank (?P<rank>\d{1,7}) is connected to (?P<have>\d{1,7}) peer ranks?\. "
@@ -217,7 +219,10 @@ _RULES: tuple[Rule, ...] = (
     (("has failed to send a keep-alive",), _keep_alive),
     (("EADDRINUSE", "Address already in use"), _port),
     (("wait timeout after ",), _store_wait),
-    (("Connection closed by peer [", "Read error [", "Write error [", "Connect timeout ["), _gloo_peer),
+    (
+        ("Connection closed by peer [", "Read error [", "Write error [", "Connect timeout ["),
+        _gloo_peer,
+    ),
     (("ms for recv operation to complete", "ms for send operation to complete"), _gloo_wait),
     (("[Gloo] Rank ",), _gloo_mesh),
     (("connectFullMesh failed",), fixed(Sign.RENDEZVOUS_FAILED, "gloo: full mesh not connected")),

@@ -41,7 +41,9 @@ _TASK = re.compile(
     r"(?P<how>Exited with exit code (?P<code>\d{1,3})|[A-Z][\w ]{2,60}(?: \(core dumped\))?)"
 )
 _NODE = re.compile(r"[Nn]ode failure on (?P<host>[\w.,\[\]-]{1,500})")
-_OOM = re.compile(r"Detected (?P<count>\d{1,7}) oom[_-]kill events? ?(?:\(s\) )?in (?P<step>[Ss]tep\S{1,60})")
+_OOM = re.compile(
+    r"Detected (?P<count>\d{1,7}) oom[_-]kill events? ?(?:\(s\) )?in (?P<step>[Ss]tep\S{1,60})"
+)
 _REASONS = (
     ("TIME LIMIT", "time-limit"),
     ("NODE FAILURE", "node-failure"),
@@ -99,7 +101,9 @@ def _node(line: LogLine, following: Following) -> Iterator[Fact]:
 
 def _oom(line: LogLine, following: Following) -> Iterator[Fact]:
     found = _OOM.search(line.text)
-    count = f"{found['count']} oom kills in {found['step']}" if found is not None else "memory limit"
+    count = (
+        f"{found['count']} oom kills in {found['step']}" if found is not None else "memory limit"
+    )
     yield make_sign(Sign.HOST_OOM, line, detail=f"slurm: {count}")
 
 

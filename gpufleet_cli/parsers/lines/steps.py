@@ -55,15 +55,21 @@ _BAR = re.compile(
 _OPEN_BAR = re.compile(
     r"(?<![\d.])(?P<step>\d{1,12})it \[(?P<clock>[\d:]{2,12}), {0,4}(?P<rate>[\d.]{1,12}|\?) ?(?P<unit>it/s|s/it)"
 )
-_BAR_EPOCH = re.compile(r"(?:[Ee]poch[ :=\[]{1,3}(?P<epoch>\d{1,7})|^ {0,8}(?P<first>\d{1,7})/\d{1,7} {1,8}[\d.]{1,8}G)")
-_VALIDATION = re.compile(r"(?:^|[^a-z])(?:val|valid\w*|eval\w*|test\w*|sanity|predict\w*|class +images)", re.IGNORECASE)
+_BAR_EPOCH = re.compile(
+    r"(?:[Ee]poch[ :=\[]{1,3}(?P<epoch>\d{1,7})|^ {0,8}(?P<first>\d{1,7})/\d{1,7} {1,8}[\d.]{1,8}G)"
+)
+_VALIDATION = re.compile(
+    r"(?:^|[^a-z])(?:val|valid\w*|eval\w*|test\w*|sanity|predict\w*|class +images)", re.IGNORECASE
+)
 _NO_STEPS = re.compile(
     r"load|download|\bmap\b|token|shard|extract|scan|cach|filter|pack|process|resolv|fetch|sav|upload|convert|"
     r"compil|quant|generat|collat|index|read|writ|import|warm|captur|profil",
     re.IGNORECASE,
 )
 _MEGATRON = re.compile(r"iteration {1,10}(?P<step>\d{1,12})/ {0,10}(?P<total>\d{1,12})")
-_MEGATRON_TIME = re.compile(r"elapsed time per iteration \((?P<unit>ms|s)\): {0,4}(?P<time>[\d.]{1,16})")
+_MEGATRON_TIME = re.compile(
+    r"elapsed time per iteration \((?P<unit>ms|s)\): {0,4}(?P<time>[\d.]{1,16})"
+)
 _EPOCH_ROW = re.compile(
     r"(?P<kind>Epoch|Train|Test|Val)\w{0,6}: {0,2}\[?(?P<epoch>\d{1,7})?\]?[ \t]{0,4}"
     r"\[ {0,9}(?P<step>\d{1,12})/(?P<total>\d{1,12})"
@@ -136,11 +142,9 @@ def _progress(
 
 def _bar(line: LogLine) -> Progress | None:
     """A tqdm bar, the last one of the line; `global_step=` inside it wins over its own count."""
-    found = None
-    for found in _BAR.finditer(line.text):
-        pass
-    total = int(found["total"]) if found is not None else None
-    found = found if found is not None else _OPEN_BAR.search(line.text)
+    bars = list(_BAR.finditer(line.text))
+    total = int(bars[-1]["total"]) if bars else None
+    found = bars[-1] if bars else _OPEN_BAR.search(line.text)
     if found is None:
         return None
     title = line.text[max(0, found.start() - 200) : found.start()]

@@ -32,10 +32,14 @@ _WORDS = {
     "Remote I/O error": 121,
 }
 _PATH = re.compile(r"['\"<](?P<path>/[^'\"<>\n]{1,400})['\"><]|(?P<shm>/dev/shm/[\w.-]{1,200})")
-_RETRY = re.compile(r"Retrying in (?P<seconds>[\d.]{1,8}) ?s(?:econds)? \[Retry (?P<k>\d{1,4})/(?P<of>\d{1,4})\]")
+_RETRY = re.compile(
+    r"Retrying in (?P<seconds>[\d.]{1,8}) ?s(?:econds)? \[Retry (?P<k>\d{1,4})/(?P<of>\d{1,4})\]"
+)
 _URL = re.compile(r"thrown while requesting [A-Z]{3,7} (?P<url>\S{1,400})")
 _POOL = re.compile(r"host='(?P<host>[^'\n]{1,253})'")
-_URLLIB = re.compile(r"Retrying \(Retry\([^\n]{0,300}?\)\) after connection broken by (?P<why>[^\n]{1,300})")
+_URLLIB = re.compile(
+    r"Retrying \(Retry\([^\n]{0,300}?\)\) after connection broken by (?P<why>[^\n]{1,300})"
+)
 _ENDPOINT = re.compile(r"timeout on endpoint URL: \"?(?P<url>[^\s\"]{1,400})")
 
 
@@ -76,7 +80,9 @@ def _retry(line: LogLine, following: Following) -> Iterator[Fact]:
         Sign.DATA_RETRY,
         line,
         peer=pool["host"] if pool is not None else None,
-        value=float(retry["seconds"]) if retry is not None and _is_number(retry["seconds"]) else None,
+        value=float(retry["seconds"])
+        if retry is not None and _is_number(retry["seconds"])
+        else None,
         detail=detail,
     )
 

@@ -50,10 +50,19 @@ _EXTREME = re.compile(
     r"(?P<end>Mn|Mx|Min|Max)(?P<what>Rtt|DRtt|RoundtripTime|DataLoadTime)/(?:Rnk|Rank): (?P<time>[\d.]{1,16}) ?"
     r"(?P<unit>ms|s)/(?P<rank>\d{1,7})"
 )
-_THROUGHPUT = re.compile(r"Min?n?(?:Etpt|Throughput)/(?:Rnk|Rank): (?P<rate>[\d.]{1,16}) ?TF/(?P<rank>\d{1,7})")
-_SCORE = re.compile(r"Rank=(?P<rank>\d{1,7}) Node=(?P<node>\S{1,253}) Score=(?P<score>\d{1,3}\.\d{1,4})")
+_THROUGHPUT = re.compile(
+    r"Min?n?(?:Etpt|Throughput)/(?:Rnk|Rank): (?P<rate>[\d.]{1,16}) ?TF/(?P<rank>\d{1,7})"
+)
+_SCORE = re.compile(
+    r"Rank=(?P<rank>\d{1,7}) Node=(?P<node>\S{1,253}) Score=(?P<score>\d{1,3}\.\d{1,4})"
+)
 _WARNED = re.compile(r"rank=(?P<rank>\d{1,7})")
-_NAMES = {"Rtt": "round trip", "DRtt": "get_batch", "RoundtripTime": "round trip", "DataLoadTime": "data"}
+_NAMES = {
+    "Rtt": "round trip",
+    "DRtt": "get_batch",
+    "RoundtripTime": "round trip",
+    "DataLoadTime": "data",
+}
 _SLOWER = 1.2
 _SCORE_LIMIT = 0.75
 _ROWS = 4096
@@ -70,7 +79,11 @@ def _report(line: LogLine, following: Following) -> Iterator[Fact]:
     name, usual, strangers = "", None, 0
     times: list[tuple[float, int]] = []
     for row in continuation(line, following, _ROWS):
-        rank, header, limits = _ROW.match(row.text), _SECTION.fullmatch(row.text), _RANGE.match(row.text)
+        rank, header, limits = (
+            _ROW.match(row.text),
+            _SECTION.fullmatch(row.text),
+            _RANGE.match(row.text),
+        )
         if rank is not None:
             times.append((_seconds(rank["time"], rank["unit"]), int(rank["rank"])))
         elif limits is not None:
@@ -134,10 +147,8 @@ def _extremes(line: LogLine, following: Following) -> Iterator[Fact]:
         )
     lowest = _THROUGHPUT.search(line.text)
     if lowest is not None:
-        detail = f"lowest throughput: {lowest['rate']} TF"
-        yield make_sign(
-            Sign.SLOW_SECTION, line, named_ranks=(int(lowest["rank"]),), detail=detail
-        )
+        detail = "lowest throughput"
+        yield make_sign(Sign.SLOW_SECTION, line, named_ranks=(int(lowest["rank"]),), detail=detail)
 
 
 def _scores(line: LogLine, following: Following) -> Iterator[Fact]:
@@ -158,7 +169,7 @@ def _scores(line: LogLine, following: Following) -> Iterator[Fact]:
                 peer=found["node"],
                 value=round(1 / score, 6),
                 expected_value=1.0,
-                detail=f"{kind} performance score {found['score']} (factor)",
+                detail=f"one unit of work (NVRx {kind} score)",
             )
 
 

@@ -20,7 +20,9 @@ from gpufleet_cli.parsers.lines.signs import Rule, by_literal, make_sign, parse_
 from gpufleet_cli.parsers.log_line import Following, LogLine
 
 _ID = re.compile(r"quorum_id(?: to |=|: ?)(?P<id>\d{1,12})")
-_REPLICA = re.compile(r"\[(?P<replica>[\w.-]{1,120}):[0-9a-f-]{8,36}/(?P<rank>\d{1,6}) - step (?P<step>\d{1,12})\]")
+_REPLICA = re.compile(
+    r"\[(?P<replica>[\w.-]{1,120}):[0-9a-f-]{8,36}/(?P<rank>\d{1,6}) - step (?P<step>\d{1,12})\]"
+)
 _RECOVER = re.compile(r"peers need recovery from us \[(?P<peers>[\d, ]{0,2000})\]")
 _FAILED = re.compile(r"Detected commit failures in \[(?P<who>[^\]\n]{0,600})\]")
 

@@ -34,9 +34,7 @@ def _commit(line: LogLine, following: Following) -> Iterator[Fact]:
         yield make_sign(Sign.STEP_COMMITTED, line, step=step, detail=replica)
         if step is not None:
             point = StepPoint(at_ns=line.at_ns, step=step, step_s=None, line=line.line)
-            yield Progress(
-                speaker=line.speaker, points=(point,), total_steps=None, path=line.path
-            )
+            yield Progress(speaker=line.speaker, points=(point,), total_steps=None, path=line.path)
     else:
         found = _ERRORED.search(line.text)
         why = found["what"] if found is not None else ""

@@ -134,11 +134,7 @@ def _status(line: LogLine, following: Following) -> Iterator[Fact]:
 def status_counts(enqueued: str, completed: str) -> tuple[int | None, int | None]:
     """Both counters of a status; a completed number above the enqueued one is garbage of 2.3."""
     last_enqueued, last_completed = _count(enqueued), _count(completed)
-    if (
-        last_enqueued is not None
-        and last_completed is not None
-        and last_completed > last_enqueued
-    ):
+    if last_enqueued is not None and last_completed is not None and last_completed > last_enqueued:
         last_completed = None
     return last_enqueued, last_completed
 
@@ -155,7 +151,8 @@ def _abort(line: LogLine, following: Following) -> Iterator[Fact]:
 
 def abort_reason(text: str) -> str:
     """What ended the process: timeout, cuda, nccl, watchdog hang or just "abort", and the words."""
-    _, _, reason = text.rpartition("exception: ")
+    _, mark, reason = text.rpartition("exception: ")
+    reason = reason if mark else text.rpartition("] ")[2]
     for mark, kind in (
         ("ran for", "timeout"),
         ("CUDA error", "cuda"),
