@@ -51,7 +51,7 @@ def clean(shown: Shown, *, unicode: bool = True) -> Shown:
         if seen is None:
             seen = clean_text(value) if unicode else to_ascii(clean_text(value))
             known[value] = seen
-        return seen
+        return value if seen == value else seen
 
     cleaned: Shown = _clean(shown, text)
     return cleaned

@@ -29,7 +29,7 @@ def render(triage: Triage, look: Look) -> str:
 
 def _report(report: DumpsReport, look: Look) -> Iterator[str]:
     versions = f", version {', '.join(report.versions)}" if report.versions else ""
-    yield f"  {counted(report.dumps, 'dump')}{versions}"
+    yield from labelled("", f"{counted(report.dumps, 'dump')}{versions}", most=2)
     for line in wrap(report.finding, 78):
         yield f"  {look.paint(line, 'strong')}"
     if report.roots:
