@@ -226,24 +226,24 @@ def _hardware(case: Case, chosen: Hypothesis | None) -> tuple[HardwareEvent, ...
                 origin=placed.event.origin,
             )
         )
-    for switch in case.sxids:
-        found.append(
-            HardwareEvent(
-                at_ns=switch.at_ns,
-                node=switch.node,
-                gpu=switch.event.pci_bus_id,
-                xid=None,
-                meaning=f"SXid {switch.event.sxid}, {'Fatal' if switch.event.fatal else 'Non-fatal'}",
-                role="cause" if switch.event.origin in cause else "consequence",
-                origin=switch.event.origin,
-            )
+    found.extend(
+        HardwareEvent(
+            at_ns=switch.at_ns,
+            node=switch.node,
+            gpu=switch.event.pci_bus_id,
+            xid=None,
+            meaning=f"SXid {switch.event.sxid}, {'Fatal' if switch.event.fatal else 'Non-fatal'}",
+            role="cause" if switch.event.origin in cause else "consequence",
+            origin=switch.event.origin,
         )
+        for switch in case.sxids
+    )
     return tuple(found[:MOST_HARDWARE_EVENTS])
 
 
 def _missing(case: Case, facts: Sequence[Fact], broken: Sequence[Gap]) -> tuple[Gap, ...]:
     """All gaps: what the parsers could not read, and what nobody collected."""
-    found = [*case.gaps, *broken]
+    found = [*case.gaps, *broken, *(() if case.graph is None else case.graph.gaps)]
     dumps = {fact.rank for fact in facts if isinstance(fact, RankDump)}
     unread = {gap.rank for gap in found if gap.rank is not None}
     if dumps:

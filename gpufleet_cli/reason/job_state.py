@@ -101,7 +101,7 @@ def judge(
 def _is_death(sign: LogSign) -> bool:
     if sign.sign in (Sign.RENDEZVOUS_FAILED, Sign.CUDA_OOM, Sign.MISMATCH):
         return True
-    return sign.sign is Sign.CLIENTS_JOINED and (sign.joined or 0) < (sign.expected or 0) or (
+    return (sign.sign is Sign.CLIENTS_JOINED and (sign.joined or 0) < (sign.expected or 0)) or (
         sign.sign is Sign.PYTHON_EXCEPTION
     )
 

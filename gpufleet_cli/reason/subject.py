@@ -116,8 +116,8 @@ def _row(
 
 
 def _collective(case: Case, rank: int) -> CollectiveRef:
-    if case.graph is not None and rank in case.graph.last_collective:
-        return case.graph.last_collective[rank]
+    if case.graph is not None and rank in case.graph.standing:
+        return case.graph.standing[rank].collective
     for timeout in case.timeouts:
         if timeout.rank == rank:
             fact = timeout.fact

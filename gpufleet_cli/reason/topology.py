@@ -105,7 +105,7 @@ def normal_pci(text: str | None) -> str | None:
         if len(parts) == 1:
             value = int(body, 16) >> 4
             return f"{value >> 16:04x}:{(value >> 8) & 0xFF:02x}:{value & 0xFF:02x}"
-        domain, bus, device = (["0"] + parts)[-3:] if len(parts) == 2 else parts[-3:]
+        domain, bus, device = ["0", *parts][-3:] if len(parts) == 2 else parts[-3:]
         return f"{int(domain, 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}"
     except ValueError:
         return None

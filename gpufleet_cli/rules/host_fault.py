@@ -46,8 +46,9 @@ def _oom(case: Case) -> Iterator[Hypothesis]:
     by_place: dict[tuple[str | None, str | None], list[PlacedHost]] = {}
     for host in killed:
         by_place.setdefault((host.node, host.pod or host.event.pod_uid), []).append(host)
-    for (node, pod), hosts in sorted(by_place.items(), key=lambda kv: str(kv[0])):
-        yield _oom_kernel(case, node, pod, hosts)
+    yield from (
+        _oom_kernel(case, *place, by_place[place]) for place in sorted(by_place, key=str)
+    )
     if not killed:
         yield from _oom_pods(case)
         yield from _oom_words(case)
@@ -68,10 +69,10 @@ def _oom_kernel(
     ]
     candidates = case.topology.by_pod.get(pod or "", ()) or case.topology.by_node.get(node or "", ())
     exits = _killed_exits(case, candidates, first.at_ns)
-    for sign in exits[:1]:
-        found.append(
-            about(sign, f"its agent saw exit {sign.fact.exit_code} (SIGKILL) there", claims.GOOD)
-        )
+    found += [
+        about(sign, f"its agent saw exit {sign.fact.exit_code} (SIGKILL) there", claims.GOOD)
+        for sign in exits[:1]
+    ]
     ranks = tuple(sorted({r for s in exits for r in _ranks(s, case) if r in candidates or not candidates}))
     if not ranks and len(candidates) == 1:
         ranks = candidates

@@ -75,7 +75,7 @@ def _global_ranks(case: Case, sign: LogSign) -> tuple[int, ...]:
     group = sign.group
     if group is None or group.desc in DEFAULT_GROUP or group.name in DEFAULT_GROUP:
         return ranks
-    if case.graph is not None:
+    if case.graph is not None and case.graph.report is not None:
         for report in case.graph.report.groups:
             if report.name == group.name and (group.desc is None or report.desc == group.desc):
                 members = report.members

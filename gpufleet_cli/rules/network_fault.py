@@ -151,7 +151,7 @@ def _fallback(case: Case) -> Iterator[Hypothesis]:
     """Plain sockets in place of the fast transport: by the earlier attempt, or by the pace."""
     sockets = case.signs_of(Sign.NETWORK_SOCKET)
     fast = case.signs_of(Sign.NETWORK_FAST)
-    if not sockets or fast and len(fast) >= len(sockets):
+    if not sockets or (fast and len(fast) >= len(sockets)):
         return
     was_fast = [s for s in case.earlier_signs if s.fact.sign is Sign.NETWORK_FAST]
     before, after = case.steps.before_s, case.steps.after_s

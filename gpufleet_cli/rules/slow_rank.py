@@ -103,7 +103,10 @@ def _nobody(case: Case, slowdown: float) -> Hypothesis:
         kind=Kind.STRAGGLER,
         rule=NAME,
         summary=f"The job runs, but a step takes {slowdown:.1f} times as long; who is slow is not told.",
-        claims=tuple(_pace(case)) + (claim("the pace changed and stayed", case.steps.change_origin, 1.0),),
+        claims=(
+            *_pace(case),
+            claim("the pace changed and stayed", case.steps.change_origin, 1.0),
+        ),
         remedy=Remedy.NOTHING,
         onset_ns=case.steps.changed_ns,
         degrades=True,
