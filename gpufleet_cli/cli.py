@@ -7,6 +7,7 @@ what somebody typed or what a file is called.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -25,6 +26,7 @@ from gpufleet_cli.commands.xid import xid
 from gpufleet_cli.errors import ExitCode, GpufleetError
 from gpufleet_cli.plain_text import visible
 
+COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
 COMMANDS = (triage, ranks, dumps, explain, xid)
 
 _HELP = "Which rank stopped this training job, what is under it, and what to do about it."
@@ -55,8 +57,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     _survive_any_text()
+    if COMPLETE_VARIABLE in os.environ:
+        from typer.completion import completion_init
+
+        completion_init()  # Typer does this itself only where it offers --install-completion
     try:
-        answer = build()(args=given, prog_name=_program_name(), standalone_mode=False)
+        answer = build()(
+            args=given,
+            prog_name=_program_name(),
+            complete_var=COMPLETE_VARIABLE,
+            standalone_mode=False,
+        )
+        if answer == ExitCode.INTERRUPTED:  # Typer turns Ctrl-C into this answer
+            raise KeyboardInterrupt
         return int(answer or 0)
     except GpufleetError as exc:
         return _complain(exc.message, exc.hint, exc.exit_code)

@@ -14,9 +14,9 @@ from pathlib import Path
 from gpufleet_cli.errors import UsageError
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_DURATION = re.compile(r"(?:\d{1,12}(?:\.\d{1,9})?(?:ms|s|m|h|d)){1,5}")
-_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h|d)")
-_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
+_DURATION = re.compile(r"(?:\d{1,12}(?:\.\d{1,9})?(?:ms|s|m|h|d)){1,5}", re.ASCII)
+_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h|d)", re.ASCII)
+_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

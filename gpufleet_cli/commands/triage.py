@@ -16,7 +16,7 @@ from gpufleet_cli.settings import Settings
 if TYPE_CHECKING:
     from gpufleet_cli.verdict import Triage
 
-_DETAILED = {
+DETAILED = {
     "watch": ExitCode.FIX_OR_WATCH,
     "fix-code": ExitCode.FIX_OR_WATCH,
     "restart-job": ExitCode.RESTART_JOB,
@@ -64,4 +64,4 @@ def exit_code(found: Triage, *, detailed: bool) -> ExitCode:
         return ExitCode.UNDECIDABLE
     if not detailed:
         return ExitCode.OK
-    return _DETAILED.get(found.recommendation.action.value, ExitCode.OK)
+    return DETAILED.get(found.recommendation.action.value, ExitCode.OK)

@@ -1,0 +1,33 @@
+# `make help` lists the targets.
+.DEFAULT_GOAL := help
+.PHONY: help dev test lint fix accept
+SHELL := /bin/bash
+
+VENV ?= .venv
+PYTHON ?= python3.11
+BIN := $(VENV)/bin
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+$(BIN)/python: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e '.[fast,test]'
+	touch $@
+
+dev: $(BIN)/python ## Install for development into .venv
+
+test: dev ## Run the tests
+	$(BIN)/python -m pytest -q
+
+lint: dev ## ruff check, ruff format --check, mypy --strict
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+fix: dev ## Let ruff repair and format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+accept: dev ## Rewrite the generated files: README example, completions, gold pages
+	$(BIN)/python tests/accept.py

@@ -1,0 +1,1 @@
+complete --command gpufleet --no-files --arguments "(env _GPUFLEET_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) gpufleet)" --condition "env _GPUFLEET_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) gpufleet"

@@ -1,0 +1,65 @@
+"""Rewrite what is generated from the program and kept in the repository; the diff is reviewed.
+
+python tests/accept.py           write the completion files and the README's example
+python tests/accept.py --check   exit 1 if they differ from what the program says
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COMPLETIONS = {"bash": "gpufleet.bash", "zsh": "_gpufleet", "fish": "gpufleet.fish"}
+EXAMPLE = ["triage", "fixtures/train-run-7"]
+START, END = "<!-- example:start -->", "<!-- example:end -->"
+
+
+def run(arguments: list[str], **environment: str) -> str:
+    """What the program prints, in a look that does not depend on who asks."""
+    plain = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "GPUFLEET_NO_STATE": "1", **environment}
+    command = [sys.executable, "-m", "gpufleet_cli", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 3):
+        raise SystemExit(f"{' '.join(command)} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def completion(shell: str) -> str:
+    """The script that Typer generates for one shell."""
+    return run([], _GPUFLEET_COMPLETE=f"source_{shell}").strip() + "\n"
+
+
+def readme() -> str:
+    """The README with the true output of the bundled incident."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    before, rest = text.split(START)
+    _, after = rest.split(END)
+    shown = f"```console\n$ gpufleet {' '.join(EXAMPLE)}\n{run(EXAMPLE).rstrip()}\n```"
+    return f"{before}{START}\n{shown}\n{END}{after}"
+
+
+def generated() -> dict[Path, str]:
+    """Every generated file with the content that it should have."""
+    files = {ROOT / "completions" / name: completion(shell) for shell, name in COMPLETIONS.items()}
+    return {**files, ROOT / "README.md": readme()}
+
+
+def main() -> int:
+    different = [
+        (path, content)
+        for path, content in generated().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != content
+    ]
+    for path, content in different:
+        print(path.relative_to(ROOT))
+        if "--check" not in sys.argv:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+    return 1 if different and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
