@@ -90,14 +90,17 @@ def _plan(chosen: Sequence[Wrapper]) -> Plan:
     return Plan(table)
 
 
-def unwrap(text: str, plan: Plan) -> Unwrapped:
-    """Take layers off until none fits; the outermost time counts, and names of all layers."""
+def unwrap(text: str, plan: Plan, *, depth: int = MAX_DEPTH) -> Unwrapped:
+    """Take layers off until none fits; the outermost time counts, and names of all layers.
+
+    A layer that holds only part of a line ends the work: the line must be whole first.
+    """
     ns: int | None = None
     zone_stated = coarse = partial = False
     whos: list[Who] = []
     rest = text
     table, anywhere = plan.by_start, plan.by_start[""]
-    for _ in range(MAX_DEPTH):
+    for _ in range(depth):
         if not rest:
             break
         layer: Layer | None = None
@@ -111,8 +114,10 @@ def unwrap(text: str, plan: Plan) -> Unwrapped:
             return Unwrapped(None, ns, zone_stated, coarse, tuple(whos), False)
         if layer.ns is not None and (ns is None or (layer.zone_stated and not zone_stated)):
             ns, zone_stated, coarse = layer.ns, layer.zone_stated, layer.coarse
-        partial = partial or layer.partial
         if layer.who:
             whos.append(layer.who)
         rest = layer.rest
+        if layer.partial:
+            partial = True
+            break
     return Unwrapped(rest, ns, zone_stated, coarse, tuple(whos), partial)

@@ -23,6 +23,7 @@ from gpufleet_cli.timestamps import match_iso
 STARTS = "0123456789"
 
 _STREAM = re.compile(r" ([A-Za-z0-9][\w./:$\[\]-]{3,511})(?: |$)")
+_PROCESS = re.compile(r":\d+:\d+$")
 _CONTAINER = re.compile(r"var\.log\.containers\.(.{1,300}\.log)$")
 _ORDINAL = re.compile(r"[a-z][a-z0-9.]*(?:-[a-z0-9.]+)*-\d{1,5}")
 
@@ -43,10 +44,10 @@ def who_of_stream(name: str) -> Who:
 
 def _stream_of(text: str) -> tuple[int, bool, str, int] | None:
     stamp = match_iso(text)
-    if stamp is None or not stamp.zone_stated:
+    if stamp is None or text[stamp.end - 6 : stamp.end - 5] not in ("+", "-"):
         return None
     found = _STREAM.match(text, stamp.end)
-    if found is None or not ("/" in found[1] or "-" in found[1]):
+    if found is None or not ("/" in found[1] or "-" in found[1]) or _PROCESS.search(found[1]):
         return None
     return stamp.ns, stamp.zone_stated, found[1], found.end()
 

@@ -1,0 +1,356 @@
+"""From an offset in a page to a line: text without wrappers, time, and who spoke.
+
+A line is read when somebody asks for it and kept for a while, since recognisers look ahead. Who spoke
+is a `Voice`: everything but the attempt, which depends on where in the stream the line stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpufleet_cli.parsers.log_pages import Page
+from gpufleet_cli.parsers.wrappers import Plan, collector, plan_for, program, unwrap
+from gpufleet_cli.parsers.wrappers.layer import Value, Who, join
+from gpufleet_cli.parsers.wrappers.paths import Hints
+from gpufleet_cli.timestamps import ISO, Stamp, match_iso
+
+TEXT_LIMIT = 65_536
+SAMPLE_LINES = 200
+PAGE_SHIFT = 40
+_CACHED_LINES = 20_000
+_MAX_PARTS = 256
+_MAX_PIECES = 512
+_JOINED_LIMIT = 1 << 20
+
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
+)
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\)|[@-Z\\^_])"
+)
+_GLUED = re.compile(
+    r"(?<=[^\s])[ \t]{0,4}(?=\[[A-Za-z_]{1,16}\d{1,6}\]:\s?(?:\[[IWEF](?:\d{3,4} \d\d:| [A-Z])|Traceback \(most|\[rank\d))"
+)
+_PART = re.compile(rb"\S{20,40} std(?:out|err) P(?::\S{1,32})? ")
+_STREAM = re.compile(rb'[ "](std(?:out|err))[ "]')
+_IDENTITY = ("rank", "prefix_rank", "local_rank", "task", "pid")
+
+
+class Voice:
+    """Who wrote a line, but for the attempt. Compared by identity: a reader makes each once.
+
+    `is_nobody`: the line has no rank, local rank, task or process of its own.
+    `process` names the process for in-process restarts, which change its rank.
+    """
+
+    __slots__ = ("fields", "is_nobody", "process", "stream")
+
+    def __init__(self, stream: str, fields: dict[str, Value]) -> None:
+        self.stream = stream
+        self.fields = fields
+        self.is_nobody = not any(name in fields for name in _IDENTITY)
+        places = ("host", "local_rank", "pid", "task")
+        own = tuple(fields.get(name) for name in places)
+        self.process = (stream, *own, None if "local_rank" in fields else fields.get("prefix_rank"))
+
+
+class Raw(NamedTuple):
+    """A line. `pos` orders lines of a stream; `end` is the offset of the newline in the page.
+
+    `text` is None for a line that is no line of ours. `parts` are offsets of further physical lines
+    that were joined to this one, `glued` lines of other writers that stood at its end.
+    """
+
+    pos: int
+    end: int
+    text: str | None
+    ns: int | None
+    zone_stated: bool
+    voice: Voice
+    whos: tuple[Who, ...]
+    parts: tuple[int, ...] = ()
+    glued: tuple[Raw, ...] = ()
+
+
+def decode(data: bytes) -> str:
+    """UTF-8, and Latin-1 for a line that is not."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def printable(text: str) -> str:
+    """Text without ANSI, C0, C1 and direction marks; tabs and newlines stay."""
+    if text.isprintable():
+        return text
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    return _CONTROL.sub("", text)
+
+
+class LineReader:
+    """The lines of one stream. What fills up is the cache of lines and of voices."""
+
+    def __init__(self, pages: Sequence[Page], hints: Hints, *, near_ns: int | None) -> None:
+        self.pages = pages
+        self.hints = hints
+        self.path_who: Who = hints.who
+        self._voices: dict[tuple[Who, ...], Voice] = {}
+        self._lines: dict[int, Raw] = {}
+        sample = self._sample()
+        plan = plan_for(sample)
+        self.year_known, near = _near(sample, plan, near_ns)
+        shift = collector.shift_ns(_pairs(sample, plan, near))
+        self.plan = plan._replace(near_ns=near, shift_ns=shift)
+        self.reads_own = any(
+            (own := program.read(unwrap(line, plan).text or " ", near_ns=None)) is not None
+            and own.who
+            for line in sample
+        )
+
+    def _sample(self) -> list[str]:
+        """Lines from the start of the stream and from its end."""
+        first, last = self.pages[0].data, self.pages[-1].data
+        head = first[:65_536].split(b"\n")[: SAMPLE_LINES + 1]
+        tail = last[-65_536:].split(b"\n")[1:][-SAMPLE_LINES // 2 :] if len(last) > 65_536 else []
+        pieces = [line[:4096] for line in (*head, *tail) if line and not line.startswith(b"\r")]
+        return [printable(decode(line)) for line in pieces]
+
+    def voice(self, whos: tuple[Who, ...]) -> Voice:
+        """The one Voice of these layers; names on the line count before names of the path."""
+        known = self._voices.get(whos)
+        if known is not None:
+            return known
+        fields = join(whos)
+        stream = self.hints.stream
+        inner = fields.pop("stream", None)
+        if inner is None and "pod" in fields:
+            inner = "/".join(str(fields[n]) for n in ("pod", "container") if n in fields)
+        if inner is not None:
+            stream = f"{stream}#{inner}"
+        path_who = self.path_who
+        if "pod" in fields or "node" in fields:
+            path_who = tuple(
+                pair for pair in path_who if pair[0] not in ("pod", "node", "node_rank")
+            )
+        fields = join((path_who, tuple(fields.items())))
+        voice = Voice(stream, fields)
+        self._voices[whos] = voice
+        return voice
+
+    def prove_rank(self, rank: int) -> None:
+        """One process writes this stream, and one of its lines proved the rank of all."""
+        others = (pair for pair in self.path_who if pair[0] != "rank")
+        self.path_who = (*others, ("rank", rank))
+        self._voices.clear()
+        self._lines.clear()
+
+    def line(self, page_index: int, start: int) -> Raw:
+        """The line that begins at an offset, or the joined one that this offset is a part of."""
+        pos = (page_index << PAGE_SHIFT) + start
+        known = self._lines.get(pos)
+        if known is not None:
+            return known
+        page = self.pages[page_index]
+        first = _first_part(page.data, start)
+        raw = self._read(page, page_index, first)
+        if len(self._lines) >= _CACHED_LINES:
+            self._lines.clear()
+        self._lines[pos] = raw
+        return raw
+
+    def window(self, page_index: int, start: int, end: int) -> Raw:
+        """A piece out of a line too long to read: its text, with time and speaker of the line."""
+        page = self.pages[page_index]
+        first = page.data.rfind(b"\n", 0, start) + 1
+        if first == start:
+            return self.line(page_index, start)
+        head = self._read(page, page_index, first)
+        text = printable(decode(page.data[start:end]))
+        return head._replace(
+            pos=(page_index << PAGE_SHIFT) + start, end=end, text=text, parts=(), glued=()
+        )
+
+    def _read(self, page: Page, page_index: int, start: int) -> Raw:
+        data = page.data
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        text = printable(decode(data[start : min(end, start + TEXT_LIMIT)].strip(b"\r")))
+        whos: tuple[Who, ...] = ()
+        ns, stated = None, False
+        entry = page.outer(start)
+        if entry is not None:
+            ns, stated = entry.ns, entry.zone_stated
+            whos = (entry.who,) if entry.who else ()
+        elif data[start : start + 1] == b"\r":
+            parent = self._parent(page_index, data, start)
+            if parent is not None:
+                ns, stated, whos = parent.ns, parent.zone_stated, parent.whos
+        return self._unwrapped(page, page_index, (start, end), text, (ns, stated), whos)
+
+    def _parent(self, page_index: int, data: bytes, start: int) -> Raw | None:
+        """The line that a piece behind a carriage return belongs to."""
+        first = start
+        for _ in range(_MAX_PIECES):
+            first = data.rfind(b"\n", 0, max(first - 1, 0)) + 1
+            if data[first : first + 1] != b"\r":
+                return self.line(page_index, first)
+        return None
+
+    def _unwrapped(
+        self,
+        page: Page,
+        page_index: int,
+        bounds: tuple[int, int],
+        text: str,
+        outer: tuple[int | None, bool],
+        whos: tuple[Who, ...],
+    ) -> Raw:
+        start, end = bounds
+        plan = self.plan
+        found = unwrap(text, plan)
+        whos, rest = whos + found.whos, found.text
+        ns, stated, coarse = *outer, False
+        if ns is None:
+            ns, stated, coarse = found.ns, found.zone_stated, found.coarse
+        parts: tuple[int, ...] = ()
+        if found.partial and rest is not None:
+            text, parts, end = _joined(page.data, rest, start, end, plan)
+            inner = unwrap(text, plan)
+            whos, rest = whos + inner.whos, inner.text
+        pos = (page_index << PAGE_SHIFT) + start
+        if rest is None:
+            return Raw(pos, end, None, ns, stated, self.voice(whos), whos)
+        if rest is not text and not rest.isprintable():
+            rest = printable(rest)
+        glued: tuple[Raw, ...] = ()
+        if "]:[" in rest or "]: T" in rest:
+            rest, glued = self._unglue(page, page_index, bounds, rest, (ns, stated), whos)
+        if ns is None or not stated or self.reads_own or " NCCL " in rest:
+            near = plan.near_ns if ns is None else ns
+            own = program.read(rest, near_ns=near)
+            if own is not None:
+                ns, stated = _better((ns, stated), coarse, own, plan.shift_ns)
+                whos = (*whos, own.who) if own.who else whos
+            elif ns is not None and not stated:
+                ns -= plan.shift_ns
+        return Raw(pos, end, rest, ns, stated, self.voice(whos), whos, parts, glued)
+
+    def _unglue(
+        self,
+        page: Page,
+        page_index: int,
+        bounds: tuple[int, int],
+        text: str,
+        outer: tuple[int | None, bool],
+        whos: tuple[Who, ...],
+    ) -> tuple[str, tuple[Raw, ...]]:
+        """Split off what another rank wrote at the end of this line."""
+        cut = _GLUED.search(text)
+        if cut is None:
+            return text, ()
+        inner = tuple(w for w in whos if not any(name in ("prefix_rank", "rank") for name, _ in w))
+        rest = text[cut.end() :]
+        raw = self._unwrapped(page, page_index, bounds, rest, outer, inner)
+        return text[: cut.start()], (raw._replace(glued=()), *raw.glued)
+
+
+def _joined(
+    data: bytes, text: str, start: int, end: int, plan: Plan
+) -> tuple[str, tuple[int, ...], int]:
+    """A line that the runtime split, whole again: the further parts of the same byte stream."""
+    stream = _byte_stream(data[start:end])
+    pieces, parts, size = [text], [], len(text)
+    last, at = end, end + 1
+    for _ in range(_MAX_PARTS):
+        if at >= len(data) or size > _JOINED_LIMIT:
+            break
+        stop = data.find(b"\n", at)
+        stop = len(data) if stop < 0 else stop
+        line = data[at : min(stop, at + TEXT_LIMIT)]
+        if _byte_stream(line) == stream:
+            found = unwrap(printable(decode(line)), plan, depth=1)
+            pieces.append(found.text or "")
+            parts.append(at)
+            size += len(pieces[-1])
+            last = stop
+            if not found.partial:
+                break
+        at = stop + 1
+    return "".join(pieces), tuple(parts), last
+
+
+def _byte_stream(line: bytes) -> bytes | None:
+    """`stdout` or `stderr` of a line of CRI or Docker."""
+    found = _STREAM.search(line[-256:]) if line[:1] == b"{" else _STREAM.search(line[:64])
+    return None if found is None else found[1]
+
+
+def _first_part(data: bytes, start: int) -> int:
+    """The offset of the line that this one continues, itself for nearly all lines."""
+    for _ in range(_MAX_PARTS):
+        if start == 0:
+            return start
+        previous = data.rfind(b"\n", 0, start - 1) + 1
+        head = data[previous : previous + 64]
+        is_part = _PART.match(head) is not None
+        if not is_part and head[:1] == b"{" and start - previous > 8192:
+            is_part = b'"log"' in head and b'\\n"' not in data[start - 256 : start]
+        if not is_part:
+            return start
+        start = previous
+    return start
+
+
+def _better(
+    outer: tuple[int | None, bool], coarse: bool, own: program.Own, shift_ns: int
+) -> tuple[int | None, bool]:
+    """The outer time where it is exact and has a zone, else the program's own."""
+    ns, stated = outer
+    if ns is None:
+        return own.ns, own.zone_stated
+    if stated and not coarse:
+        return ns, stated
+    if own.ns is None or (not coarse and not shift_ns and not own.zone_stated):
+        return ns - (0 if stated else shift_ns), stated
+    return own.ns, own.zone_stated
+
+
+def _near(sample: Sequence[str], plan: Plan, given: int | None) -> tuple[bool, int | None]:
+    """A time close to this stream's for stamps without a year, and whether it has a year for sure."""
+    stand_in: int | None = None
+    for line in sample:
+        found = unwrap(line, plan)
+        if found.ns is not None:
+            return True, found.ns
+        own = program.read(found.text or " ", near_ns=None)
+        if own is not None and own.ns is not None:
+            return True, own.ns
+        if own is not None and own.yearless and stand_in is None:
+            stand_in = program.yearless_start(found.text or " ")
+    if stand_in is None:
+        return True, given
+    anywhere = next((s.ns for line in sample if (s := _stamp_in(line)) is not None), given)
+    return (True, anywhere) if anywhere is not None else (False, stand_in)
+
+
+def _stamp_in(line: str) -> Stamp | None:
+    """A time with a year anywhere in a line, as in the agent's failure block."""
+    found = ISO.search(line)
+    return None if found is None else match_iso(line, found.start())
+
+
+def _pairs(sample: Sequence[str], plan: Plan, near: int | None) -> list[tuple[int, int]]:
+    """(outer, inner) times of lines whose outer time has no zone."""
+    pairs = []
+    for line in sample:
+        found = unwrap(line, plan)
+        if found.ns is None or found.zone_stated or not found.text:
+            continue
+        own = program.read(found.text, near_ns=found.ns if near is None else near)
+        if own is not None and own.ns is not None:
+            pairs.append((found.ns, own.ns))
+    return pairs
