@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gpufleet_cli.parsers.log_pages import Page
 from gpufleet_cli.parsers.wrappers import Plan, collector, plan_for, program, unwrap
-from gpufleet_cli.parsers.wrappers.layer import Value, Who, join
+from gpufleet_cli.parsers.wrappers.layer import Value, Who, join, who_of
 from gpufleet_cli.parsers.wrappers.paths import Hints
 from gpufleet_cli.timestamps import ISO, Stamp, match_iso
 
@@ -99,6 +99,7 @@ class LineReader:
         self.hints = hints
         self.path_who: Who = hints.who
         self._voices: dict[tuple[Who, ...], Voice] = {}
+        self._only: Voice | None = None
         self._lines: dict[int, Raw] = {}
         sample = self._sample()
         plan = plan_for(sample)
@@ -121,7 +122,7 @@ class LineReader:
 
     def voice(self, whos: tuple[Who, ...]) -> Voice:
         """The one Voice of these layers; names on the line count before names of the path."""
-        known = self._voices.get(whos)
+        known = self._voices.get(whos) if self._only is None else self._only
         if known is not None:
             return known
         fields = join(whos)
@@ -141,12 +142,12 @@ class LineReader:
         self._voices[whos] = voice
         return voice
 
-    def prove_rank(self, rank: int) -> None:
-        """One process writes this stream, and one of its lines proved the rank of all."""
-        others = (pair for pair in self.path_who if pair[0] != "rank")
-        self.path_who = (*others, ("rank", rank))
+    def prove(self, fields: dict[str, Value]) -> None:
+        """One process writes this stream: what some of its lines proved holds for all of them."""
+        self.path_who = who_of({**dict(self.path_who), **fields})
         self._voices.clear()
         self._lines.clear()
+        self._only = self.voice(()) if fields else None
 
     def line(self, page_index: int, start: int) -> Raw:
         """The line that begins at an offset, or the joined one that this offset is a part of."""
@@ -234,7 +235,7 @@ class LineReader:
             own = program.read(rest, near_ns=near)
             if own is not None:
                 ns, stated = _better((ns, stated), coarse, own, plan.shift_ns)
-                whos = (*whos, own.who) if own.who else whos
+                whos = _with_own(whos, own.who)
             elif ns is not None and not stated:
                 ns -= plan.shift_ns
         return Raw(pos, end, rest, ns, stated, self.voice(whos), whos, parts, glued)
@@ -303,6 +304,16 @@ def _first_part(data: bytes, start: int) -> int:
             return start
         start = previous
     return start
+
+
+def _with_own(whos: tuple[Who, ...], own: Who) -> tuple[Who, ...]:
+    """NCCL's host and process id name the writer only where nothing else does."""
+    if not own:
+        return whos
+    is_process = own[0][0] == "host"
+    if is_process and any(name in _IDENTITY for who in whos for name, _ in who):
+        return whos
+    return (*whos, own)
 
 
 def _better(

@@ -22,6 +22,7 @@ from gpufleet_cli.parsers.log_pages import Page
 from gpufleet_cli.parsers.log_reader import PAGE_SHIFT, LineReader, Raw
 from gpufleet_cli.parsers.log_writes import Event, Seen, event_of
 from gpufleet_cli.parsers.scan import Scanner, Span, compile_patterns
+from gpufleet_cli.parsers.wrappers.layer import Value
 
 DENSE_BYTES = 256 << 10
 HEAD_BYTES = 16 << 10
@@ -147,22 +148,24 @@ class LogStream:
     def _learn(self, found: Sequence[tuple[int, Span, Sequence[int]]]) -> None:
         """Attempts, cycles, filters and missing logs, before any line gets its Speaker."""
         marker = self.scanners.marker
-        markers = []
-        ranks = set()
+        single = self.reader.hints.single
+        markers: list[Raw] = []
+        stated: dict[str, set[Value]] = {"rank": set(), "host": set(), "pid": set()}
         for index, span, modules in found:
-            if self.reader.hints.single or marker in modules or marker + 1 in modules:
-                raw = self.reader.window(index, span.start, span.end)
-                if marker in modules:
-                    markers.append(raw)
-                if marker + 1 in modules:
-                    self._note_pipeline(index, raw)
-                if "rank" in raw.voice.fields:
-                    ranks.add(raw.voice.fields["rank"])
-        if self.reader.hints.single and len(ranks) == 1:
-            (rank,) = ranks
-            if isinstance(rank, int):
-                self.reader.prove_rank(rank)
-                markers = [self.reader.line(m.pos >> PAGE_SHIFT, m.pos & _MASK) for m in markers]
+            if not single and marker not in modules and marker + 1 not in modules:
+                continue
+            raw = self.reader.window(index, span.start, span.end)
+            if marker in modules:
+                markers.append(raw)
+            if marker + 1 in modules:
+                self._note_pipeline(index, raw)
+            for name, values in stated.items():
+                if name in raw.voice.fields:
+                    values.add(raw.voice.fields[name])
+        if single:
+            proven = {name: values.pop() for name, values in stated.items() if len(values) == 1}
+            self.reader.prove(proven)
+            markers = [self.reader.line(m.pos >> PAGE_SHIFT, m.pos & _MASK) for m in markers]
         self.attempts = Attempts(markers)
 
     def _note_pipeline(self, index: int, raw: Raw) -> None:
