@@ -14,9 +14,11 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from gpufleet_cli import archive
 from gpufleet_cli.archive import (
     MEMBER_LIMIT,
     Member,
@@ -35,6 +37,7 @@ from gpufleet_cli.plain_text import visible
 from gpufleet_cli.timestamps import parse_rfc3339
 from gpufleet_cli.unpack import (
     FILE_LIMIT,
+    Budget,
     Packed,
     Slice,
     bare_name,
@@ -291,6 +294,7 @@ def _members(source: Path | bytes, head: bytes) -> Iterable[Member]:
 def _add_archive(source: Path | bytes, head: bytes, prefix: str, found: _Found) -> None:
     """Members become evidence; of two members of one name the later counts, as when extracted."""
     taken: dict[str, Evidence] = {}
+    budget = Budget(archive.TOTAL_LIMIT)
     try:
         for member in _members(source, head):
             inner = inside(member.name)
@@ -303,7 +307,7 @@ def _add_archive(source: Path | bytes, head: bytes, prefix: str, found: _Found) 
             elif member.kind == "folder" or _NEVER_READ.fullmatch(inner.rsplit("/", 1)[-1]):
                 continue
             else:
-                _take_member(member, path, taken, found)
+                _take_member(member, path, taken, found, budget)
     except ParseError as exc:
         found.gap(prefix.rstrip("/") or "the archive", exc.message)
     for evidence in taken.values():
@@ -318,18 +322,20 @@ _REFUSED = {
 }
 
 
-def _take_member(member: Member, path: str, taken: dict[str, Evidence], found: _Found) -> None:
+def _take_member(
+    member: Member, path: str, taken: dict[str, Evidence], found: _Found, budget: Budget
+) -> None:
     if member.packed is None:
         found.gap(path, member.refused or _REFUSED[member.kind])
         return
-    packed = member.packed
+    packed = replace(member.packed, budget=budget, member=len(taken))
     head = unpack_head(packed, _SNIFF_BYTES)
     if is_tar(head) or (is_zip(head) and _is_named_zip(path)):
         found.gap(path, "an archive inside an archive: not understood")
         return
     codec = codec_of(head)
     if codec is not None:
-        packed = Packed(packed.place, (*packed.codecs, codec), packed.size)
+        packed = replace(packed, codecs=(*packed.codecs, codec))
         if is_tar(unpack_head(packed, 512)):
             found.gap(path, "an archive inside an archive: not understood")
             return

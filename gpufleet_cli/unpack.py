@@ -11,7 +11,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -56,6 +56,35 @@ class Unpacked(NamedTuple):
     damage: str | None
 
 
+class Budget:
+    """What all members of one archive may unpack to together, whatever each of them says.
+
+    Members may share their bytes, so a small archive can hold any number of them. Reading one
+    twice counts once. A worker process starts with a budget of its own.
+    """
+
+    __slots__ = ("limit", "spent", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used: dict[int, int] = {}
+        self.spent = 0
+
+    def __reduce__(self) -> tuple[type[Budget], tuple[int]]:
+        return Budget, (self.limit,)
+
+    def allows(self, member: int, size: int) -> bool:
+        """Book that a member has unpacked to `size` so far; False when that is too much."""
+        more = size - self.used.get(member, 0)
+        if more <= 0:
+            return True
+        if self.spent + more > self.limit:
+            return False
+        self.spent += more
+        self.used[member] = size
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """Bytes and the codecs to take off, outermost first. `size` is the stored size."""
@@ -63,6 +92,8 @@ class Packed:
     place: Slice | bytes
     codecs: tuple[Codec, ...]
     size: int
+    budget: Budget | None = field(default=None, compare=False, repr=False)
+    member: int = field(default=0, compare=False)
 
 
 def codec_of(head: bytes) -> Codec | None:
@@ -95,6 +126,8 @@ def unpack(packed: Packed) -> Unpacked:
                 return Unpacked(b"".join(pieces), "over 2 GiB unpacked: the rest is not read")
             if total > RATIO_FROM and total > RATIO_LIMIT * packed.size:
                 return Unpacked(b"", "unpacks to over 1,000 times its size: not read (a bomb?)")
+            if packed.budget is not None and not packed.budget.allows(packed.member, total):
+                return Unpacked(b"", "the archive unpacks to over 16 GiB: not read (a bomb?)")
             pieces.append(piece)
     except ParseError as exc:
         return Unpacked(b"".join(pieces), exc.message)

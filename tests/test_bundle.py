@@ -486,6 +486,19 @@ def test_total_limit(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch)
     assert "16 GiB" in " ".join(gaps(target).values())
 
 
+def test_members_that_share_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small archive can hold any number of large members: what is unpacked counts, not what is said."""
+    monkeypatch.setattr(archive, "TOTAL_LIMIT", 10 << 20)
+    contents_of = [number.to_bytes(4, "big") + bytes(4 << 20) for number in range(20)]
+    members = {f"{number}.gz": gzip.compress(content) for number, content in enumerate(contents_of)}
+    (tmp_path / "x.tgz").write_bytes(gzip.compress(tar_of(members)))
+    target = read_target(tmp_path / "x.tgz")
+    read = [one for one in target.evidences if one.read()]
+    assert len(read) == 2
+    assert all("16 GiB" in str(one.damage()) for one in target.evidences if one not in read)
+    assert all(one.read() in contents_of for one in read)
+
+
 def test_member_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of folders and of archives."""
     monkeypatch.setattr(bundle, "MEMBER_LIMIT", 2)
