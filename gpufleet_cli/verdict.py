@@ -328,7 +328,9 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpsReport:
-    """Flight Recorder analysis alone."""
+    """Flight Recorder analysis alone. `groups` are operations that ranks wait in, most ranks first,
+    cut; `edges` a sample of (waits, for, why). `missing` are all ranks without a usable dump, of
+    which `unreadable`, `stale` and `early` (the rank moved on afterwards) left a file."""
 
     dumps: int
     versions: tuple[str, ...]
@@ -336,6 +338,12 @@ class DumpsReport:
     roots: tuple[int, ...]
     finding: str
     edges: tuple[tuple[int, int, str], ...]
+    missing: tuple[int, ...] = ()
+    unreadable: tuple[int, ...] = ()
+    stale: tuple[int, ...] = ()
+    early: tuple[int, ...] = ()
+    waiting: int = 0
+    groups_known: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,9 +42,9 @@ def _group(config: Config, status: Status | None) -> DumpGroup:
         name=config.name,
         desc=config.desc,
         members=config.members,
-        last_enqueued=None if status is None or status.enqueued < 0 else status.enqueued,
-        last_completed=None if status is None or status.enqueued < 0 else status.completed,
-        from_status=status is not None and status.enqueued >= 0,
+        last_enqueued=None if status is None else max(0, status.enqueued),
+        last_completed=None if status is None else max(0, status.completed),
+        from_status=status is not None,
     )
 
 

@@ -1,0 +1,336 @@
+"""Who waits for whom, by the Flight Recorder dumps of all ranks, and where that waiting ends.
+
+The order of the argument (facts: localisation, sections 1 to 7): choose the dumps of one attempt and
+one moment; find where ranks run different programs; give ranks without a dump the place that a
+healthy one would have; draw the waiting over all process groups; take its ends. Sequence numbers
+decide and clocks only date, so clocks that are hours apart change nothing.
+
+It cannot see what a rank waits for outside the recorder (a store, a file, another backend), nor how
+long an operation was open where the dump's own times do not tell; `Stall` says which it is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from gpufleet_cli.facts import Gap, Origin, RankDump
+from gpufleet_cli.reason import programs, recorder_graph, recorder_replay, recorder_select
+from gpufleet_cli.reason.recorder_clocks import clock_offsets as clock_offsets
+from gpufleet_cli.reason.recorder_finding import (
+    GraphClaim as GraphClaim,
+)
+from gpufleet_cli.reason.recorder_finding import (
+    GraphFinding as GraphFinding,
+)
+from gpufleet_cli.reason.recorder_finding import (
+    Mismatch,
+    Root,
+    Stall,
+    Terminal,
+)
+from gpufleet_cli.reason.recorder_graph import Graph
+from gpufleet_cli.reason.recorder_report import explain_rank as explain_rank
+from gpufleet_cli.reason.recorder_report import report, standings
+from gpufleet_cli.reason.recorder_roots import roots
+from gpufleet_cli.reason.recorder_select import Selection
+from gpufleet_cli.reason.recorder_world import World
+from gpufleet_cli.verdict import CollectiveRef
+
+NS = 1_000_000_000
+MOST_EARLY = 0.25
+MOST_WAIT, NEARLY_ALL_WAIT = 0.5, 0.8
+YOUNG_S, YOUNG_PART = 1.0, 0.05
+NODE_LOST_PART = 0.5
+MOST_EDGES = 256
+
+
+def recorded_world_size(dumps: Sequence[RankDump]) -> int | None:
+    """The size of the largest group, which is the default group, or what the ranks at hand need."""
+    sizes = [len(group.members) for dump in dumps for group in dump.groups if group.members]
+    ranks = [dump.rank + 1 for dump in dumps]
+    return max([*sizes, *ranks], default=None)
+
+
+def analyse(
+    dumps: Sequence[RankDump],
+    *,
+    world_size: int | None,
+    node_of: Mapping[int, str],
+    unreadable: Collection[int] = (),
+) -> GraphFinding:
+    """All that the dumps show. `unreadable` are ranks whose file is there and cannot be read."""
+    chosen = recorder_select.select(dumps, node_of)
+    is_moving = _is_moving(chosen)
+    if chosen.early and not is_moving:
+        chosen = recorder_select.drop(chosen, chosen.early)
+    world = chosen.world
+    missing = _missing(world, world_size)
+    ghosts = {} if is_moving else recorder_replay.ghosts(world, missing)
+    graph = recorder_graph.build(world, ghosts)
+    base = GraphFinding(
+        dumps=len(dumps),
+        world_size=world_size,
+        stall=Stall.NONE,
+        blocked=len(world.waits),
+        newest_ns=max((d.newest_ns for d in world.dumps.values() if d.newest_ns), default=None),
+        timeout_s=_timeout_s(world),
+        timed_out_origin=_timed_out(world),
+        missing=tuple(sorted(missing)),
+        unreadable=tuple(sorted(set(unreadable) & missing)),
+        stale=chosen.stale,
+        early=chosen.early,
+        whole_nodes=_whole_nodes(world, missing, node_of),
+        clock_offsets=clock_offsets(list(world.dumps.values()), node_of),
+        gaps=(*chosen.gaps, *_missing_gaps(missing, chosen, unreadable)),
+    )
+    quiet = _no_fault(world, chosen, graph, is_moving=is_moving)
+    if quiet is not None and base.timed_out_origin is None:
+        finding = replace(base, no_fault=True, no_fault_claims=quiet)
+    else:
+        finding = _with_roots(base, graph)
+    finding = replace(finding, standing=standings(finding, graph), edges=_edges(graph))
+    return replace(finding, report=report(finding, graph))
+
+
+# --- Which ranks are there ------------------------------------------------------------------------
+
+
+def _missing(world: World, world_size: int | None) -> set[int]:
+    known = {rank for group in world.groups if group.stated for rank in group.members}
+    if world_size is not None:
+        known = {rank for rank in known if rank < world_size} | set(range(world_size))
+    return known - set(world.dumps)
+
+
+def _missing_gaps(
+    missing: Collection[int], chosen: Selection, unreadable: Collection[int]
+) -> list[Gap]:
+    told = {*chosen.stale, *chosen.early, *unreadable}
+    return [
+        Gap(
+            what=f"flight recorder dump of rank {rank}",
+            why="no file",
+            would_settle=f"where rank {rank} stopped",
+            rank=rank,
+        )
+        for rank in sorted(set(missing) - told)
+    ]
+
+
+def _whole_nodes(
+    world: World, missing: Collection[int], node_of: Mapping[int, str]
+) -> tuple[str, ...]:
+    """Nodes that left no dump at all, where most others did."""
+    by_node: dict[str, list[int]] = defaultdict(list)
+    for rank, node in node_of.items():
+        by_node[node].append(rank)
+    lost = [node for node, ranks in by_node.items() if all(rank in missing for rank in ranks)]
+    return tuple(sorted(lost)) if len(lost) <= NODE_LOST_PART * len(by_node) else ()
+
+
+def _timeout_s(world: World) -> float | None:
+    known = [d.timeout_ms for d in world.dumps.values() if d.timeout_ms is not None]
+    return min(known) / 1000 if known else None
+
+
+def _timed_out(world: World) -> Origin | None:
+    """An entry that its dump shows to be older than its timeout: the job has stopped."""
+    for rank in sorted(world.dumps):
+        dump = world.dumps[rank]
+        if dump.timed_out is not None:
+            return Origin(path=dump.path, entry=dump.timed_out)
+    return None
+
+
+# --- Whether anything is stuck --------------------------------------------------------------------
+
+
+def _is_moving(chosen: Selection) -> bool:
+    """Whether the job went on between its dumps: too many were left behind for a few lost ones."""
+    if not chosen.early:
+        return False
+    world = chosen.world
+    rest = set(world.dumps) - set(chosen.early)
+    waiting = sum(rank in world.waits for rank in rest)
+    few = len(chosen.early) <= MOST_EARLY * len(world.dumps)
+    return not (few and waiting >= NEARLY_ALL_WAIT * len(rest))
+
+
+def _no_fault(
+    world: World, chosen: Selection, graph: Graph, *, is_moving: bool
+) -> tuple[GraphClaim, ...] | None:
+    """What shows that nothing is stuck; None where something may be."""
+    if not world.dumps:
+        return None
+    if is_moving:
+        return _moving_claims(world, chosen)
+    if programs.mismatches(world) or graph.stalled:
+        return None
+    count, waiting = len(world.dumps), len(world.waits)
+    first = world.dumps[min(world.dumps)].origin
+    if not waiting:
+        return (_claim(f"none of {count:,} ranks with a dump has an operation open", first),)
+    young = _young(world)
+    if young is not None:
+        return young
+    if waiting < MOST_WAIT * count:
+        text = f"only {waiting:,} of {count:,} ranks have an operation open: a job in mid-step"
+        return (_claim(text, first),)
+    return None
+
+
+def _claim(text: str, origin: Origin | None, rank: int | None = None) -> GraphClaim:
+    return GraphClaim(text=text, origin=origin, rank=rank)
+
+
+def _moving_claims(world: World, chosen: Selection) -> tuple[GraphClaim, ...]:
+    early = chosen.early[0]
+    ahead = next((r for r in sorted(world.dumps) if r not in set(chosen.early)), early)
+    text = (
+        f"the job moved on while it was dumped: peers completed collectives that {len(chosen.early):,}"
+        f" of {len(world.dumps):,} ranks had not entered by their dumps, and none had timed out"
+    )
+    return (
+        _claim(text, world.dumps[ahead].origin),
+        _claim(f"rank {early} had not entered them yet", world.dumps[early].origin, early),
+    )
+
+
+def _young(world: World) -> tuple[GraphClaim, ...] | None:
+    """Where dumps tell when they were made, operations that were opened just before are no stall."""
+    ages = []
+    for rank, wait in sorted(world.waits.items()):
+        dump = world.dumps[rank]
+        if wait.op.gave_up:
+            return None
+        if dump.dumped_ns is not None and wait.op.created_ns is not None:
+            limit = max(YOUNG_S, YOUNG_PART * (wait.op.timeout_ms or 0) / 1000)
+            ages.append(((dump.dumped_ns - wait.op.created_ns) / NS, limit, rank))
+    if len(ages) * 2 < len(world.waits) or any(age > limit for age, limit, _ in ages):
+        return None
+    age, _, rank = max(ages)
+    text = f"the oldest open operation was {age:.1f} s old when its dump was made"
+    return (_claim(text, world.dumps[rank].origin, rank),)
+
+
+# --- The roots ------------------------------------------------------------------------------------
+
+
+def _with_roots(base: GraphFinding, graph: Graph) -> GraphFinding:
+    world = graph.world
+    mismatched = programs.mismatches(world)
+    found, ordered = _resolve_circles(graph, roots(graph))
+    mismatched += ordered
+    disputed = {(m.collective.group, m.collective.desc, m.collective.seq) for m in mismatched}
+    found = [
+        _dated(root, graph, base)
+        for root in found
+        if root.kind not in (Terminal.IN_FLIGHT, Terminal.CYCLE)
+        or (root.waited_on.group, root.waited_on.desc, root.waited_on.seq) not in disputed
+    ]
+    stall = _stall(base, found, mismatched)
+    main = found[0] if found else None
+    if mismatched:
+        waited_on: CollectiveRef | None = mismatched[0].collective
+    else:
+        waited_on = main.waited_on if main is not None else None
+    onset = main.onset_ns if main is not None else _onset(graph, sorted(world.dumps))
+    culprits = {
+        r
+        for root in found
+        if root.kind in (Terminal.HOST_SILENT, Terminal.GPU_STALLED)
+        for r in root.ranks
+    }
+    return replace(
+        base,
+        stall=stall,
+        roots=tuple(found),
+        mismatches=tuple(mismatched),
+        waiting=frozenset(world.waits) - culprits if found or mismatched else frozenset(),
+        waited_on=waited_on,
+        onset_ns=onset,
+    )
+
+
+def _stall(base: GraphFinding, found: Sequence[Root], mismatched: Sequence[Mismatch]) -> Stall:
+    if base.timed_out_origin is not None:
+        return Stall.TIMED_OUT
+    if mismatched or any(root.kind is not Terminal.IN_FLIGHT for root in found):
+        return Stall.BY_ORDER
+    return Stall.UNPROVEN if found else Stall.NONE
+
+
+def _resolve_circles(graph: Graph, found: Sequence[Root]) -> tuple[list[Root], list[Mismatch]]:
+    """Circles as disagreements about order, or as one rank that is only late in its program."""
+    kept: list[Root] = []
+    ordered: list[Mismatch] = []
+    for root in found:
+        circle = [rank for rank in root.ranks if rank in graph.world.waits]
+        if root.kind is not Terminal.CYCLE or not circle:
+            kept.append(root)
+            continue
+        left, late, said = programs.order_divergence(graph, circle)
+        if late and not left:
+            claims = tuple(
+                GraphClaim(
+                    text=f"rank {rank} stopped in its program before the collective that others"
+                    " wait for; what it has open itself waits for them",
+                    origin=graph.world.dumps[rank].origin,
+                    rank=rank,
+                )
+                for rank in late
+            )
+            kept.append(
+                replace(
+                    root,
+                    kind=Terminal.HOST_SILENT,
+                    ranks=tuple(late),
+                    claims=(*claims, *root.claims[1:]),
+                )
+            )
+            continue
+        kept.append(root)
+        ordered.append(programs.order_mismatch(graph, circle, left, said, root.waited_on))
+    return kept, ordered
+
+
+def _dated(root: Root, graph: Graph, base: GraphFinding) -> Root:
+    lost = tuple(node for node in base.whole_nodes if root.kind is Terminal.HIDDEN)
+    return replace(root, onset_ns=_onset(graph, root.ranks), whole_nodes=lost)
+
+
+def _onset(graph: Graph, ranks: Sequence[int]) -> int | None:
+    """The last completion in the groups of these ranks, by the ranks' own dumps where they are."""
+    world = graph.world
+    own = [
+        seen.last_done_ns
+        for rank in ranks
+        if rank in world.dumps
+        for seen in world.dumps[rank].groups
+        if seen.last_done_ns is not None
+    ]
+    if own:
+        return max(own)
+    wanted = set(ranks)
+    shared = [
+        seen.last_done_ns
+        for group in world.groups
+        if not wanted.isdisjoint(group.members)
+        for seen in group.seen.values()
+        if seen.last_done_ns is not None
+    ]
+    opened = [w.op.created_ns for w in world.waits.values() if w.op.created_ns is not None]
+    return max(shared, default=min(opened, default=None))
+
+
+def _edges(graph: Graph) -> tuple[tuple[int, int, str], ...]:
+    """(waits, for, why) between ranks, a sample: the first rank in each operation."""
+    found: list[tuple[int, int, str]] = []
+    for operation in sorted(graph.operations, key=lambda op: (-len(op.at), op.number)):
+        for behind in sorted(operation.behind):
+            if len(found) == MOST_EDGES:
+                return tuple(found)
+            found.append((min(operation.at), behind, operation.behind[behind]))
+    return tuple(found)
