@@ -26,6 +26,7 @@ from gpufleet_cli.facts import (
     Fact,
     HostEvent,
     HostSign,
+    IdentityLink,
     KernelLogSpan,
     NodeBoot,
     Origin,
@@ -209,9 +210,16 @@ def _delta_clock(data: bytes, near_ns: int | None) -> Callable[[int], KernelLine
 
 def _facts(lines: Iterator[tuple[int, KernelLine]], file: _File) -> Iterator[Fact]:
     story = _Story()
+    links: set[tuple[str | None, str | None, str | None]] = set()
     for number, line in lines:
         node = _node(line, file)
-        yield from read_line(line, node, Origin(path=file.path, line=number), story)
+        for fact in read_line(line, node, Origin(path=file.path, line=number), story):
+            if isinstance(fact, IdentityLink):  # the driver repeats it with every error
+                named = (fact.node, fact.pci_bus_id, fact.gpu_uuid)
+                if named in links:
+                    continue
+                links.add(named)
+            yield fact
     for line, part, node, origin in story.kills.values():
         yield _kill(line, part, node, origin)
 

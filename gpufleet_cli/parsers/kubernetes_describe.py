@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from gpufleet_cli import timestamps
@@ -29,6 +30,7 @@ from gpufleet_cli.parsers import kubernetes_events, kubernetes_nodes
 
 LINE_CHARS = 16_384
 MOST_LINES = 1_000_000
+MOST_CONTAINERS = 200
 
 _KEY = re.compile(
     r"^(?P<indent> {0,12})(?P<key>[A-Z][\w /()-]{0,40}):(?:\s{1,60}(?P<value>.{0,8000}))?$"
@@ -140,7 +142,7 @@ def _time(value: str | None) -> int | None:
 
 def _pod(block: list[_Line], top: Mapping[str, str], origin: Origin) -> PodState:
     node = _said(top.get("Node", "").partition("/")[0])
-    containers = tuple(_containers(_section(block, "Containers")))
+    containers = tuple(islice(_containers(_section(block, "Containers")), MOST_CONTAINERS))
     with_gpu = [c.name for c in containers if c.has_gpu]
     rank = with_gpu or [c.name for c in containers]
     return PodState(

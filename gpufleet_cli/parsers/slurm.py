@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
 
 from gpufleet_cli import timestamps
 from gpufleet_cli.bundle import Evidence
@@ -30,6 +31,7 @@ from gpufleet_cli.parsers.slurm_states import ENDED, SHORT, STATES
 
 LINE_CHARS = 65_536
 MOST_NODES = 100_000
+MOST_NAMES = 2_000_000
 
 _NOTHING = frozenset({"", "(null)", "N/A", "None", "Unknown", "NONE", "none", "0:00"})
 
@@ -59,15 +61,23 @@ def matches(path: str, head: bytes) -> bool:
 
 def parse(evidence: Evidence) -> Iterator[Fact]:
     """Jobs, steps and nodes; a host list that cannot be read is a Gap."""
-    data = evidence.read()
+    names = 0
+    for fact in _facts(evidence.read(), evidence.path):
+        names += len(fact.nodes) if isinstance(fact, SchedulerJob) else 1
+        if names > MOST_NAMES:
+            raise ParseError(f"the lists of one file name over {MOST_NAMES:,} hosts")
+        yield fact
+
+
+def _facts(data: bytes, path: str) -> Iterator[Fact]:
     if slurm_json.matches(data[:65_536]):
-        yield from slurm_json.parse(data, evidence.path)
+        yield from slurm_json.parse(data, path)
         return
     lines = data.decode("utf-8", "replace").splitlines()
     if any(_HEADER.match(line) for line in lines[:5]):
-        yield from _table(lines, evidence.path)
+        yield from _table(lines, path)
     else:
-        yield from _records(lines, evidence.path)
+        yield from _records(lines, path)
 
 
 # --- scontrol show ------------------------------------------------------------------------------
@@ -103,7 +113,7 @@ def _values(lines: list[str]) -> dict[str, str]:
     for line in lines:
         text = line[:LINE_CHARS]
         found = list(_KEY.finditer(text))
-        for key, after in zip(found, [*found[1:], None], strict=True):
+        for key, after in zip_longest(found, found[1:]):
             value = text[key.end() : after.start() if after else len(text)].strip()
             if key[1] == "Reason" and "NodeName" in values:
                 values.setdefault("Reason", text[key.end() :].strip())
