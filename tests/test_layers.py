@@ -42,7 +42,7 @@ TOGETHER = {"parsers", "reason", "rules", "render", "sources", "operate", "comma
 DOORS: dict[str, tuple[str, ...]] = {
     "kubernetes": ("sources/kubernetes", "operate/cluster"),
     "httpx": ("sources/prometheus", "sources/log_store", "operate/notify"),
-    "yaml": ("render/structured", "operate/preflight"),
+    "yaml": ("render/structured", "operate/preflight", "parsers/kubernetes_yaml"),
     "fsspec": ("sources/shared_files",),
     "dateutil": ("timestamps",),
     "typer": ("cli", "commands/"),
@@ -52,7 +52,9 @@ DOORS: dict[str, tuple[str, ...]] = {
 # Pure: no network, no clock, no environment, no randomness.
 PURE = ("parsers/", "reason/", "rules/", "weigh", "cost", "recommend", "facts", "verdict")
 MAY: dict[str, set[str]] = {
-    "parsers/recorder_workers": {"os"},  # how many processors may be used; no fact depends on it
+    # How many processors may be used; no fact depends on it.
+    "parsers/recorder_workers": {"os"},
+    "parsers/log_workers": {"os"},
 }
 IMPURE = {"socket", "requests", "httpx", "urllib", "time", "random", "secrets", "os", "subprocess"}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpufleet_cli.facts import Gap
 from gpufleet_cli.render.clean import clean
 from gpufleet_cli.render.details import details
 from gpufleet_cli.render.layout import (
@@ -82,8 +83,8 @@ def headline(triage: Triage) -> str:
     if size and job.nodes is not None:
         size += f" on {counted(job.nodes, 'node')}"
     state = state_words(job.state)
-    when = job.ended_ns if job.ended_ns is not None else triage.as_of_ns
-    times = [] if when is None else [f" {date_clock(when)} UTC", f" {clock(when)} UTC"]
+    when, word = (job.ended_ns, " ") if job.ended_ns is not None else (triage.as_of_ns, ", as of ")
+    times = [] if when is None else [f"{word}{date_clock(when)} UTC", f"{word}{clock(when)} UTC"]
     for tail in [*times, ""]:
         rest = [part for part in (size, state + tail) if part]
         text = " · ".join([f"{name} in {space}" if space else name, *rest])
@@ -252,12 +253,9 @@ def _command_lines(command: Command, width: int) -> list[str]:
 def _footer(triage: Triage) -> list[str]:
     parts = []
     if triage.missing:
-        first, left = triage.missing[0], len(triage.missing) - 1
+        left = len(triage.missing) - 1
         more = f" and {count(left)} more" if left else ""
-        parts.append(f"Not seen: {fit(first.what, 44)}{more}.")
-    unread = sum(not file.formats for file in triage.files)
-    if unread:
-        parts.append(f"Not understood: {counted(unread, 'file')}.")
+        parts.append(f"Not seen: {fit(_weightiest(triage).what, 44)}{more}.")
     ways = ["-v"]
     if triage.ranks:
         ways += [f"explain --rank {_rank_to_explain(triage)}", "ranks"]
@@ -265,8 +263,20 @@ def _footer(triage: Triage) -> list[str]:
     return [f"  {line}" for line in wrap(" ".join(parts), WIDTH - _INDENT, most=2)]
 
 
+def _weightiest(triage: Triage) -> Gap:
+    """The gap that speaks of a culprit or suspect, else one that would settle something."""
+    named = _named_ranks(triage)
+    return min(
+        triage.missing,
+        key=lambda gap: (gap.rank is None or gap.rank not in named, not gap.would_settle),
+    )
+
+
 def _rank_to_explain(triage: Triage) -> int:
-    named = [culprit.rank for culprit in triage.verdict.culprits if culprit.rank is not None]
-    named += [rank for other in triage.verdict.alternatives[:1] for rank in other.ranks]
-    named += [witness.rank for witness in triage.verdict.loudest]
+    named = _named_ranks(triage) + [witness.rank for witness in triage.verdict.loudest]
     return named[0] if named else triage.ranks[0].rank
+
+
+def _named_ranks(triage: Triage) -> list[int]:
+    named = [culprit.rank for culprit in triage.verdict.culprits if culprit.rank is not None]
+    return named + [rank for other in triage.verdict.alternatives[:1] for rank in other.ranks]
