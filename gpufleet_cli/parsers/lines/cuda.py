@@ -106,7 +106,7 @@ def _named(line: LogLine, following: Following) -> Iterator[Fact]:
 
 
 def _library(line: LogLine, following: Following) -> Iterator[Fact]:
-    found = _LIBRARY.search(line.text)
+    found = _LIBRARY.search(line.text) if "CUDA error: " not in line.text else None
     if found is not None and found["name"].endswith(
         ("EXECUTION_FAILED", "INTERNAL_ERROR", "MAPPING_ERROR", "NOT_INITIALIZED", "ALLOC_FAILED")
     ):

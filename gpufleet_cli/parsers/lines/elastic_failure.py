@@ -89,6 +89,8 @@ def _blocks(line: LogLine, following: Following, limit: int) -> Iterator[dict[st
         found = _ROW.match(text)
         if found is not None:
             block.setdefault(found["name"], found["value"].strip())
+        elif "traceback" in block and text.strip():
+            block["error"] = text.strip()
     if block:
         yield block
 
@@ -100,7 +102,7 @@ def _failure(line: LogLine, block: Mapping[str, str], *, is_root: bool) -> Itera
     code = int(exit_["code"])
     how = exit_["signal"] or signal_name(code) or f"exit code {code}"
     time = block.get("time", "")
-    traceback = block.get("traceback", "")
+    traceback = block.get("error") or block.get("traceback", "")
     words = [how, f"time {time}"] if time else [how]
     if traceback and not traceback.startswith(("To enable traceback", "Signal ")):
         words.append(traceback)
@@ -156,7 +158,7 @@ def _error_file(line: LogLine, following: Following) -> Iterator[Fact]:
 
 
 _RULES: tuple[Rule, ...] = (
-    (("Root Cause (first observed failure)",), _root_cause),
+    (("Root Cause (first observed failure)", "Root Cause:"), _root_cause),
     (("Failures:",), _failures),
     (("py_callstack",), _error_file),
 )

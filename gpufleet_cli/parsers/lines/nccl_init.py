@@ -4,8 +4,8 @@
 one communicator to HOST:PID and a GPU; the rank is global only where N is the world size. The bus id is
 hexadecimal without separators: 4e000 is 0000:4e:00.0. Up to 2.15 neither nvmlDev nor commId stand there,
 from 2.21 the function stands in front, from 2.29 `[Rank R]` in front of START.
-A socket network is slow, not dead. That a net plugin was not found is normal where none is needed: only
-what NCCL then uses counts.
+A socket network is slow, not dead. That a net plugin or an InfiniBand device was not found is normal where
+another network is used (`NET/IB : No device found` on EFA): only what NCCL then uses counts.
 
 >>> from gpufleet_cli.parsers.lines.pasted import read
 >>> link, = read(recognise, "moe-1:213:916 [3] NCCL INFO ncclCommInitRank comm 0x559c21a7aedd rank 7 "
@@ -86,8 +86,6 @@ def _transport(line: LogLine, following: Following) -> Iterator[Fact]:
     """Devices that a transport found. `Using network` decides; older versions print only this."""
     if "NET/Socket" in line.text:
         sign, detail = Sign.NETWORK_SOCKET, "NET/Socket in use"
-    elif "No device found" in line.text:
-        sign, detail = Sign.NETWORK_SOCKET, "NET/IB found no device"
     else:
         sign, detail = Sign.NETWORK_FAST, "NET/IB devices found"
     yield make_sign(sign, line, speaker=nccl_speaker(line), detail=detail)
@@ -129,8 +127,6 @@ _RULES: tuple[Rule, ...] = (
         (
             "NET/IB : Using [",
             "NET/IB: Using [",
-            "NET/IB : No device found",
-            "NET/IB: No device found",
             "NET/Socket : Using [",
             "NET/Socket: Using [",
         ),

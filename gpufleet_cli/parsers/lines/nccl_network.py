@@ -125,7 +125,10 @@ def _fatal(line: LogLine, following: Following) -> Iterator[Fact]:
 
 
 def _verb(line: LogLine, following: Following) -> Iterator[Fact]:
-    """A verbs call that failed; the number of the error says on which side to look."""
+    """A verbs call that failed; the number of the error says on which side to look.
+
+    One that is tried again accuses nobody: `peer` is left out.
+    """
     modify = _MODIFY.search(line.text)
     found = _VERB.search(line.text)
     if found is None:
@@ -139,7 +142,7 @@ def _verb(line: LogLine, following: Following) -> Iterator[Fact]:
         _ERRNO_SIGNS.get(errno, default) if errno is not None else default,
         line,
         speaker=nccl_speaker(line),
-        peer=_ipv4_of(gid["gid"]) if gid is not None else None,
+        peer=_ipv4_of(gid["gid"]) if gid is not None and not weak else None,
         device=device["dev"] if device is not None else None,
         detail=f"{weak}{found['verb']} errno {errno}:{found['why']}",
     )

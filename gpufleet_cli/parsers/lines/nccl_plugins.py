@@ -64,7 +64,7 @@ def _efa(line: LogLine, following: Following) -> Iterator[Fact]:
     host, address = _PEER_HOST.search(line.text), _PEER_ADDRESS.search(line.text)
     peer = host["host"] if host is not None and host["host"] != "N/A" else None
     mine = _MY_HOST.search(line.text)
-    words = found["text"].partition("My EFA addr")[0]
+    words = found["text"].partition("My EFA addr")[0].partition("Peer host id")[0].strip(" ()")
     peer_address = f"; peer {address['address']}" if address is not None else ""
     mine_id = f"; my host id {mine['host']}" if mine is not None else ""
     yield make_sign(

@@ -60,13 +60,13 @@ def _call(line: LogLine, following: Following) -> Iterator[Fact]:
 
 
 def _connect(line: LogLine, following: Following) -> Iterator[Fact]:
-    """A connection that could not be made; one that is retried says little."""
+    """A connection that could not be made; one that is tried again accuses nobody."""
     weak = "weak: " if "retrying" in line.text else ""
     yield make_sign(
         Sign.PEER_UNREACHABLE,
         line,
         speaker=nccl_speaker(line),
-        peer=_peer(line.text),
+        peer=_peer(line.text) if not weak else None,
         detail=f"{weak}{_words(line)}",
     )
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gpufleet_cli.facts import Fact, IdentityLink, Link, Sign
-from gpufleet_cli.parsers.lines.effects import EFFECT, mark_effect
+from gpufleet_cli.parsers.lines.effects import mark_effect
 from gpufleet_cli.parsers.lines.signs import (
     Rule,
     by_literal,
@@ -65,9 +65,8 @@ def _exception(line: LogLine, following: Following) -> Iterator[Fact]:
     if name in ("restart_ex", "async_ex"):
         return
     if name in ("fn_ex", "init_ex", "other_ex"):
-        words = what.replace("(", ": ", 1)
-        effect = "" if "RankShouldRestart" not in what else EFFECT
-        marked = mark_effect(words) if not effect else f"{effect}{words}"
+        kind, _, message = what.partition("(")
+        marked = mark_effect(f"{kind}: {message.removesuffix(')')}")
         yield make_sign(Sign.PYTHON_EXCEPTION, line, speaker=speaker, detail=f"{marked} ({name})")
     elif name == "term_ex":
         yield make_sign(Sign.ABORT, line, speaker=speaker, detail=f"nvrx: {name}: {what}")

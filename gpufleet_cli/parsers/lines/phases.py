@@ -36,8 +36,12 @@ def _finished(line: LogLine, following: Following) -> Iterator[Fact]:
         Sign.FINISHED,
         line,
         step=int(found["step"]) if found is not None else None,
-        detail=cut(line.text[line.text.find(mark) :], 120),
+        detail=cut(line.text[_word_start(line.text, line.text.find(mark)) :], 120),
     )
+
+
+def _word_start(text: str, position: int) -> int:
+    return text.rfind(" ", 0, position) + 1
 
 
 def _evaluation(line: LogLine, following: Following) -> Iterator[Fact]:

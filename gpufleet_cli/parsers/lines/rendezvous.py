@@ -38,7 +38,7 @@ _WAITING = re.compile(
     r"(?P<joined>\d{1,7})/(?P<expected>\d{1,7}) clients joined)?"
 )
 _BARRIER = re.compile(
-    r"store based barrier[^\n]{0,120}?rank: ?(?P<rank>\d{1,7})[^\n]{0,200}?world_size=(?P<expected>\d{1,7}), "
+    r"store based barrier[^\n]{0,120}?rank:? ?(?P<rank>\d{1,7})[^\n]{0,200}?world_size=(?P<expected>\d{1,7}), "
     r"(?:worker_count|num_workers_joined)=(?P<joined>\d{1,7})"
 )
 _CLIENT = re.compile(
@@ -205,7 +205,7 @@ _RULES: tuple[Rule, ...] = (
         _store_lost("socket timeout at the store"),
     ),
     (("waiting for clients",), _waiting),
-    (("store based barrier",), _barrier),
+    (("Timed out initializing process group in store based barrier",), _barrier),
     (("client socket has timed out",), _client),
     (
         (

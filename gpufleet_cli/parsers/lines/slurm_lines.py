@@ -44,6 +44,7 @@ _NODE = re.compile(r"[Nn]ode failure on (?P<host>[\w.,\[\]-]{1,500})")
 _OOM = re.compile(
     r"Detected (?P<count>\d{1,7}) oom[_-]kill events? ?(?:\(s\) )?in (?P<step>[Ss]tep\S{1,60})"
 )
+_TASK_LIMIT = 1024
 _REASONS = (
     ("TIME LIMIT", "time-limit"),
     ("NODE FAILURE", "node-failure"),
@@ -82,10 +83,10 @@ def _task(line: LogLine, following: Following) -> Iterator[Fact]:
     found = _TASK.search(line.text)
     if found is None:
         return
-    how = found["how"].partition(" (core dumped)")[0]
+    how = found["how"].partition("(core dumped)")[0].strip()
     code = int(found["code"]) if found["code"] is not None else _SIGNALS.get(how)
     is_memory = how == "Out Of Memory"
-    for task in parse_ranks(found["tasks"]):
+    for task in parse_ranks(found["tasks"])[:_TASK_LIMIT]:
         speaker = replace(line.speaker, task=task, host=found["host"])
         for sign in (Sign.TASK_EXIT, Sign.HOST_OOM) if is_memory else (Sign.TASK_EXIT,):
             yield make_sign(
