@@ -94,7 +94,7 @@ def test_every_format_has_a_row() -> None:
 def test_outputs_and_actions_are_named() -> None:
     """As `-o` takes them, and as the report says them."""
     for name in FORMATS:
-        assert f"`{name}`" in README
+        assert re.search(rf"`(-o )?{name}`", README), name
     for action in Action:
         assert f"`{action.value}`" in README
 

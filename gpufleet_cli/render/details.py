@@ -129,7 +129,9 @@ def _options(triage: Triage) -> Iterator[str]:
 def _inputs(inputs: Sequence[Input]) -> Iterator[str]:
     wide = min(34, max((cell_width(item.name) for item in inputs), default=0))
     for item in inputs:
-        yield from row([pad(item.name, wide), input_value(item), f"({item.source})"])
+        yield from row(
+            [pad(item.name.replace("_", " "), wide), input_value(item), f"({item.source})"]
+        )
 
 
 def _gaps(gaps: Sequence[Gap]) -> Iterator[str]:

@@ -236,7 +236,7 @@ def _hardware(triage: Triage) -> Iterator[Block]:
 def _inputs(triage: Triage) -> Iterator[Block]:
     inputs = triage.recommendation.inputs
     if inputs:
-        rows = tuple((one.name, input_value(one), one.source) for one in inputs)
+        rows = tuple((one.name.replace("_", " "), input_value(one), one.source) for one in inputs)
         yield Table(("input", "value", "from"), rows)
 
 

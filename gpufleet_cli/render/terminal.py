@@ -66,8 +66,7 @@ def _sections(triage: Triage, look: Look, *, most: int) -> Iterator[str]:
     )
     yield from _spaced(list(_who(triage, look, most=most)))
     yield from _spaced([*_questions(triage, most=most), *_lost(triage)])
-    yield from _spaced(_commands(triage))
-    yield from _footer(triage)
+    yield from _spaced([*_commands(triage), *_footer(triage)])
 
 
 def _spaced(lines: list[str]) -> list[str]:
@@ -117,11 +116,16 @@ def _named_nodes(nodes: tuple[str, ...], room: int) -> str:
 
 
 def _who(triage: Triage, look: Look, *, most: int) -> Iterator[str]:
-    for culprit in triage.verdict.culprits[:most]:
+    culprits = triage.verdict.culprits
+    ranks = [one.rank for one in culprits if one.rank is not None]
+    if len(ranks) == len(culprits) > 1 and not any(one.pod or one.node for one in culprits):
+        yield f"  ranks {rank_list(ranks, WIDTH - 8)}"
+        culprits = ()
+    for culprit in culprits[:most]:
         yield from _culprit_lines(culprit)
-    left = len(triage.verdict.culprits) - most
+    left = len(culprits) - most
     if left > 0:
-        ranks = [one.rank for one in triage.verdict.culprits[most:] if one.rank is not None]
+        ranks = [one.rank for one in culprits[most:] if one.rank is not None]
         named = f": ranks {rank_list(ranks, 44)}" if ranks else ""
         yield f"  and {counted(left, 'more culprit')}{named}"
     if triage.verdict.kind is Kind.UNDECIDABLE:
@@ -165,6 +169,7 @@ def _silence(triage: Triage, look: Look, *, most: int) -> Iterator[str]:
     if not any(group.quiet_s is not None for group in groups):
         return
     width = max(cell_width(group.label) for group in groups)
+    said = ""
     for at, group in enumerate(groups):
         label = "silence   " if at == 0 else "          "
         start = f"  {label}{pad(group.label, width)} "
@@ -176,10 +181,10 @@ def _silence(triage: Triage, look: Look, *, most: int) -> Iterator[str]:
         tail = f" {duration(group.quiet_s)}"
         beside = f" ({loud})" if loud else ""
         if cell_width(f"{start}{bar}{tail}{beside}") > WIDTH:
-            beside = ""
+            beside, said = "", loud
         yield f"{start}{look.paint(bar, 'bad' if group.accused else 'plain')}{tail}{beside}"
-        if loud and not beside:
-            yield from labelled(" " * 10, loud, most=most)
+    if said:
+        yield from labelled(" " * 10, said, most=most)
 
 
 def _loudest(triage: Triage, ranks: tuple[int, ...]) -> str:
@@ -251,16 +256,17 @@ def _command_lines(command: Command, width: int) -> list[str]:
 
 
 def _footer(triage: Triage) -> list[str]:
+    """What was not seen, and where more stands: one line when both fit it, else two."""
     parts = []
     if triage.missing:
         left = len(triage.missing) - 1
         more = f" and {count(left)} more" if left else ""
-        parts.append(f"Not seen: {fit(_weightiest(triage).what, 44)}{more}.")
+        parts.append(f"Not seen: {fit(_weightiest(triage).what, 50)}{more}.")
     ways = ["-v"]
     if triage.ranks:
         ways += [f"explain --rank {_rank_to_explain(triage)}", "ranks"]
     parts.append(f"More: {', '.join(ways)}")
-    return [f"  {line}" for line in wrap(" ".join(parts), WIDTH - _INDENT, most=2)]
+    return row(parts, gap=" ")
 
 
 def _weightiest(triage: Triage) -> Gap:

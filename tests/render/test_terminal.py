@@ -259,3 +259,37 @@ def test_verbose_adds_what_the_verdict_stands_on() -> None:
                  "would flip", "checkpoint interval", "(file)", "(default)", "Not seen", "Files",
                  "not understood: notes.bin"):  # fmt: skip
         assert said in text
+
+
+def test_ranks_of_which_nothing_else_is_known_share_a_line() -> None:
+    """Dumps alone tell ranks and no machine."""
+    bare = tuple(
+        builders.culprit(rank, pod=None, node=None, gpu=GpuRef(), local_rank=None)
+        for rank in (9, 14)
+    )
+    text = render(builders.triage(verdict=builders.verdict(culprits=bare)), PLAIN)
+    assert "  ranks 9, 14\n" in text
+
+
+def test_gap_of_the_culprit_is_the_one_that_is_named() -> None:
+    """Of many things not seen the one that matters most stands on the screen."""
+    gaps = (
+        *(builders.gap(what=f"file {n}") for n in range(3)),
+        builders.gap(what="log of rank 800"),
+    )
+    others = tuple(gap.__class__(what=gap.what, why=gap.why, rank=None) for gap in gaps[:3])
+    text = render(builders.triage(missing=(*others, gaps[3])), PLAIN)
+    assert "Not seen: log of rank 800 and 3 more." in text
+
+
+def test_loudest_witness_stands_below_the_bars_when_it_does_not_fit() -> None:
+    """Never cut in the middle of a name."""
+    loud = (
+        builders.verdict()
+        .loudest[0]
+        .__class__(rank=344, error_lines=6, why_innocent="waited " * 12)
+    )
+    lines = lines_of(builders.triage(verdict=builders.verdict(loudest=(loud,))))
+    at = next(number for number, line in enumerate(lines) if "1,023 more" in line)
+    assert lines[at].endswith("0.4s")
+    assert lines[at + 1].strip().startswith("loudest: rank 344")
