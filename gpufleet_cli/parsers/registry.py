@@ -7,7 +7,16 @@ from typing import Protocol
 
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import Fact
-from gpufleet_cli.parsers import flight_recorder, job_files, kernel_log, slurm
+from gpufleet_cli.parsers import (
+    dcgm_metrics,
+    flight_recorder,
+    job_files,
+    kernel_log,
+    kubernetes_objects,
+    kubernetes_tables,
+    slurm,
+    training_log,
+)
 
 
 class Parser(Protocol):
@@ -23,5 +32,9 @@ PARSERS: tuple[Parser, ...] = (
     job_files,
     flight_recorder,
     kernel_log,
+    dcgm_metrics,
+    kubernetes_objects,
+    kubernetes_tables,
     slurm,
+    training_log,
 )

@@ -178,7 +178,7 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
         steps=steps,
         pods=_of(subject.current, PodState),
         scheduler=_of(subject.current, SchedulerJob),
-        dump_timed_out=None if graph is None else graph.timed_out_origin,
+        graph=graph,
         as_of_ns=now,
     )
     if stop.state == "running":
@@ -250,10 +250,13 @@ def _placed(
     for fact in facts:
         node = places.node_of_speaker(fact.speaker)
         at_ns = None if isinstance(fact, Progress) else fact.at_ns
+        rank = places.by_speaker.get(fact.speaker)
+        if rank is None and isinstance(fact, WatchdogTimeout | GroupStatus):
+            rank = _rank_in_world(fact, places)
         found.append(
             Placed(
                 fact=fact,
-                rank=places.by_speaker.get(fact.speaker),
+                rank=rank,
                 node=node,
                 at_ns=clocks.corrected(at_ns, node, offsets),
             )
@@ -264,6 +267,20 @@ def _placed(
             key=lambda p: (p.at_ns is None, p.at_ns or 0, *_origin_key(p.fact)),
         )
     )
+
+
+def _rank_in_world(fact: WatchdogTimeout | GroupStatus, places: Topology) -> int | None:
+    """The rank that a line of the default group states: inside that group it is the global rank.
+
+    Lines of torch up to 2.2 name no group; there the default group is assumed, as long as the
+    number fits the world.
+    """
+    group = fact.group
+    is_default = group is None or group.desc == "default_pg" or (group.name, group.desc) == ("0", None)
+    if fact.group_rank is None or not is_default:
+        return None
+    size = places.world_size
+    return fact.group_rank if size is None or fact.group_rank < size else None
 
 
 def _origin_key(fact: WatchdogTimeout | GroupStatus | LogSign | Progress) -> tuple[str, int, int]:

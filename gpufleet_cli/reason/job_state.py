@@ -20,6 +20,7 @@ from gpufleet_cli.facts import (
     WatchdogTimeout,
 )
 from gpufleet_cli.reason.placed import NS, Placed, Steps, Stop
+from gpufleet_cli.reason.recorder_finding import GraphFinding, Stall
 from gpufleet_cli.verdict import JobState
 
 ABORT_SIGNS = frozenset(
@@ -48,7 +49,7 @@ def judge(
     steps: Steps,
     pods: Sequence[PodState],
     scheduler: Sequence[SchedulerJob],
-    dump_timed_out: Origin | None,
+    graph: GraphFinding | None,
     as_of_ns: int | None,
 ) -> Stop:
     """The state of the job, with the line that says so."""
@@ -85,10 +86,9 @@ def judge(
         return _stop(
             JobState.STALLED, "watchdogs gave up on a collective", first_timeout.fact.origin, None
         )
-    if dump_timed_out is not None:
-        return _stop(
-            JobState.STALLED, "a recorder entry is older than its timeout", dump_timed_out, None
-        )
+    stalled = None if graph is None else _recorded_stall(graph)
+    if stalled is not None:
+        return stalled
     crashed = [s for s in signs if _is_death(s.fact)]
     if crashed and not _is_fresh(steps, as_of_ns):
         first = min(crashed, key=lambda p: (p.at_ns or 0, str(p.fact.origin)))
@@ -96,6 +96,28 @@ def judge(
     if _is_fresh(steps, as_of_ns):
         return _stop(JobState.RUNNING, "the last step is within its rhythm", steps.last_origin, None)
     return _stop(JobState.UNKNOWN, "nothing shows that it stopped", None, None)
+
+
+def _recorded_stall(graph: GraphFinding) -> Stop | None:
+    """A recorder entry older than its timeout; or dumps (which the timeout writes) without a time in
+    them, in which most ranks wait, directly or through others, for ranks that are behind."""
+    if graph.timed_out_origin is not None:
+        return _stop(
+            JobState.STALLED,
+            "a recorder entry is older than its timeout",
+            graph.timed_out_origin,
+            None,
+        )
+    by_order = graph.stall is Stall.BY_ORDER and not graph.no_fault
+    if by_order and graph.roots and graph.blocked * 2 > graph.dumps:
+        first = graph.roots[0].claims
+        return _stop(
+            JobState.STALLED,
+            f"{graph.blocked} of {graph.dumps} ranks with a dump wait for ranks that are behind",
+            first[0].origin if first else None,
+            None,
+        )
+    return None
 
 
 def _is_death(sign: LogSign) -> bool:

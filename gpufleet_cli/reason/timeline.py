@@ -14,6 +14,7 @@ from gpufleet_cli.facts import JobNumbers, LogSign, Origin, Progress, Sign, Step
 from gpufleet_cli.reason.placed import NS, Checkpoints, Placed, Save, Steps
 
 CHANGE_OF_PACE = 1.3
+EITHER = "staged, or finished"
 NOT_A_SAVE_S = 24 * 3600.0
 
 
@@ -212,18 +213,19 @@ def _saves(signs: Sequence[Placed[LogSign]]) -> list[Save]:
         (s for s in signs if s.fact.sign in (Sign.SAVE_STARTED, Sign.SAVE_DURABLE, Sign.SAVE_STAGED)),
         key=lambda s: (s.at_ns or 0, s.fact.origin.path, s.fact.origin.line or 0),
     )
+    staging = any(
+        s.fact.sign is Sign.SAVE_STAGED and not (s.fact.detail or "").startswith((EITHER, "part"))
+        for s in ordered
+    )
     started: dict[int | None, Placed[LogSign]] = {}
     found: list[Save] = []
-    newest_step: int | None = None
-    staged: set[int | None] = set()
     for sign in ordered:
         step = sign.fact.step
         if sign.fact.sign is Sign.SAVE_STARTED:
             started.setdefault(step, sign)
-            newest_step = step if step is not None else newest_step
-        elif sign.fact.sign is Sign.SAVE_STAGED:
-            staged.add(step)
-            started.pop(step, None)
+        elif sign.fact.sign is Sign.SAVE_STAGED and not _is_durable(sign.fact, staging):
+            if not (sign.fact.detail or "").startswith("part"):
+                started.pop(step, None)
         else:
             begun = started.pop(step, None)
             if begun is None and step is None and started:
@@ -243,6 +245,12 @@ def _saves(signs: Sequence[Placed[LogSign]]) -> list[Save]:
         )
     )
     return found
+
+
+def _is_durable(sign: LogSign, staging: bool) -> bool:
+    """torchtitan prints one line for a finished save and for a staged one: it counts as finished
+    where nothing in the log speaks of asynchronous saving."""
+    return (sign.detail or "").startswith(EITHER) and not staging
 
 
 def _plausible_start(begun: Placed[LogSign] | None, done: Placed[LogSign]) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpufleet_cli.facts import Sign, WatchdogTimeout
 from gpufleet_cli.reason import Case
@@ -22,10 +23,14 @@ NAME = "collective_mismatch"
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
-    """From dumps, watchdogs and fingerprints: the strongest of them."""
-    yield from _from_graph(case)
-    yield from _from_watchdogs(case)
-    yield from _from_fingerprints(case)
+    """One hypothesis: dumps, watchdogs and fingerprints tell of the same disagreement, and the first
+    that names the odd side speaks for all."""
+    found = [*_from_graph(case), *_from_watchdogs(case), *_from_fingerprints(case)]
+    if not found:
+        return
+    best = next((h for h in found if h.ranks), found[0])
+    more = tuple(c for h in found if h is not best for c in h.claims)
+    yield replace(best, claims=best.claims + more[:3])
 
 
 def _mismatch(

@@ -29,6 +29,7 @@ OWN_ERRORS = (
     Sign.FS_ERROR,
     Sign.CUDA_ERROR,
 )
+TOLD_ELSEWHERE = (Sign.MISMATCH, Sign.CLIENTS_JOINED, Sign.RENDEZVOUS_FAILED, Sign.BARRIER_MISSING)
 AMBIGUOUS = frozenset({Sign.CUDA_ERROR, Sign.FATAL_SIGNAL})
 SAME_MOMENT_S = 5.0
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -79,10 +80,13 @@ def propose(case: Case) -> Iterator[Hypothesis]:
 def _deaths(case: Case) -> list[Death]:
     """The earliest own error of every rank that is no consequence."""
     exits = _exits(case)
+    told = {s.fact.origin for s in case.signs_of(*TOLD_ELSEWHERE)}
     found: dict[int, Death] = {}
     for sign in case.signs_of(*OWN_ERRORS):
         rank = _rank_of(sign, case, exits)
-        if rank is None or rank in found or _is_effect(case, sign, rank):
+        if rank is None or rank in found or sign.fact.origin in told:
+            continue
+        if _is_effect(case, sign, rank):
             continue
         found[rank] = Death(
             rank=rank,
@@ -145,7 +149,7 @@ def _rank_of(sign: PlacedSign, case: Case, exits: dict[int, PlacedSign]) -> int 
 def _is_effect(case: Case, sign: PlacedSign, rank: int) -> bool:
     """A consequence by its own words, by coming after the complaints, or after its agent's SIGTERM."""
     detail = sign.fact.detail or ""
-    if detail.startswith("effect"):
+    if detail.startswith("effect") or _after_the_end(case, sign, rank):
         return True
     if sign.at_ns is not None and case.first_timeout_ns is not None:
         if sign.at_ns >= case.first_timeout_ns - NS:
@@ -155,6 +159,21 @@ def _is_effect(case: Case, sign: PlacedSign, rank: int) -> bool:
     if sign.fact.sign is Sign.FATAL_SIGNAL and rank in set(case.witnesses):
         return True
     return sign.fact.sign is Sign.FS_ERROR and detail.startswith("weak")
+
+
+def _after_the_end(case: Case, sign: PlacedSign, rank: int) -> bool:
+    """After this rank's training loop had finished: teardown."""
+    return any(
+        done.rank in (rank, None)
+        and (
+            (done.at_ns is not None and sign.at_ns is not None and done.at_ns <= sign.at_ns)
+            or (
+                done.fact.origin.path == sign.fact.origin.path
+                and (done.fact.origin.line or 0) < (sign.fact.origin.line or 0)
+            )
+        )
+        for done in case.signs_of(Sign.FINISHED)
+    )
 
 
 def _after_timeout_in_stream(case: Case, sign: PlacedSign) -> bool:
@@ -247,10 +266,11 @@ def _same_moment(one: Death, other: Death) -> bool:
 def _unplaced(case: Case) -> Iterator[Hypothesis]:
     """An own error whose rank no line tells: the kind is known, the rank is among those that
     share the stream."""
+    told = {s.fact.origin for s in case.signs_of(*TOLD_ELSEWHERE)}
     errors = [
         s
         for s in case.signs_of(*OWN_ERRORS)
-        if s.rank is None and not _is_effect(case, s, -1)
+        if s.rank is None and s.fact.origin not in told and not _is_effect(case, s, -1)
     ]
     if not errors:
         return
