@@ -6,11 +6,11 @@ Patterns run over raw bytes, so none holds a character that JSON escapes (quotes
 
 from __future__ import annotations
 
+from gpufleet_cli.parsers import kernel_lines
 from gpufleet_cli.parsers.lines import (
     checkpoints,
     cuda,
     desync,
-    driver_in_log,
     elastic_agent,
     elastic_failure,
     heartbeat,
@@ -29,6 +29,7 @@ from gpufleet_cli.parsers.lines import (
     process_end,
     ray_lines,
     rendezvous,
+    rocm_lines,
     slurm_lines,
     steps,
     storage,
@@ -58,7 +59,8 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     cuda,
     process_end,
     storage,
-    driver_in_log,
+    kernel_lines,
+    rocm_lines,
     slurm_lines,
     launchers,
     ray_lines,

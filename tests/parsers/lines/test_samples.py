@@ -56,9 +56,9 @@ def test_every_sign_has_a_producer() -> None:
     assert [] == sorted(sign.value for sign in Sign if sign.value not in produced)
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {"kernel_lines"}))
 def test_the_docstring_shows_a_true_sample(name: str) -> None:
-    """Each module's doctest runs, and there is one."""
+    """Each module's doctest runs, and there is one (kernel_lines is tested beside the kernel's log)."""
     module = importlib.import_module(f"gpufleet_cli.parsers.lines.{name}")
     result = doctest.testmod(module)
     assert result.attempted > 0
