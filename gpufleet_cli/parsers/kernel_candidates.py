@@ -63,6 +63,8 @@ LITERALS: tuple[bytes, ...] = (
     b"sysrq: Resetting",
     b"-- Reboot --",
     b"-- Boot ",
+    b'"MESSAGE":[',  # the journal's way to write a message that is no UTF-8
+    b'"MESSAGE" : [',
 )
 
 try:  # the same lines either way, see the module's docstring

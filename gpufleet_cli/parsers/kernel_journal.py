@@ -28,7 +28,8 @@ _decode = msgspec.json.Decoder()
 
 def is_export(head: bytes) -> bool:
     """`journalctl -o export`: fields one a line."""
-    return head.startswith(b"__CURSOR=") or b"\n__REALTIME_TIMESTAMP=" in head
+    starts = (b"__CURSOR=", b"__REALTIME_TIMESTAMP=")
+    return head.startswith(starts) or b"\n__REALTIME_TIMESTAMP=" in head
 
 
 def read(line: bytes) -> KernelLine | None:
