@@ -423,3 +423,26 @@ def test_kubectl_plugin_says_its_name(monkeypatch: pytest.MonkeyPatch, capsys: A
     monkeypatch.setattr(sys, "argv", ["/usr/local/bin/kubectl-gpufleet"])
     assert cli.main(["--help"]) == 0
     assert "Usage: kubectl gpufleet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("output", ["text", "json", "yaml", "markdown", "html"])
+def test_hostile_evidence_comes_out_harmless(tmp_path: Path, output: str) -> None:
+    """Escapes, markup, direction marks and secrets in lines and names, through the whole program."""
+    bad = "\x1b[31m\x1b]0;t\x07\x9b2J\u202e[red]<script>alert(1)</script>`id` token=hf_abcdefghijklmnopqrstuv"
+    lines = log_lines().splitlines()
+    lines += [
+        f"2026-03-11T03:51:{rank:02}Z [rank{rank}]: RuntimeError: CUDA error: {bad}"
+        for rank in range(2)
+    ]
+    folder = tmp_path / "x\x1b[31m\n"
+    folder.mkdir()
+    (folder / "pod-\x1b[2J\n\u202e<b>.log").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "\x07junk").write_bytes(b"\x00\x01\x02" + bad.encode())
+    for extra in ([], ["-v"] if output == "text" else []):
+        done = run("triage", str(folder), "-o", output, *extra)
+        assert done.returncode in (0, 3), done.stderr
+        for text in (done.stdout.decode(), done.stderr.decode()):
+            assert not [char for char in text if not char.isprintable() and char != "\n"]
+            assert "hf_abcdefghijklmnop" not in text
+        if output in ("html", "markdown"):
+            assert b"<script" not in done.stdout
