@@ -159,5 +159,15 @@ def with_lines(files: Files, path: str, lines: Iterable[str]) -> Files:
 
 
 def cut_after(text: str, last: str) -> str:
-    """The lines of a timestamped log up to a time, as if it had been read then."""
-    return "".join(line for line in text.splitlines(keepends=True) if line[: len(last)] <= last)
+    """The lines of a timestamped log up to a time, as if it had been read then.
+
+    A line without a time goes with the line before it; before the first time nothing is kept.
+    """
+    kept: list[str] = []
+    keep = False
+    for line in text.splitlines(keepends=True):
+        if line[:1].isdigit():
+            keep = line[: len(last)] <= last
+        if keep:
+            kept.append(line)
+    return "".join(kept)

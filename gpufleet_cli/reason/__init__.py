@@ -153,7 +153,12 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
         world_size=places.world_size,
         node_of={rank: p.node for rank, p in places.places.items() if p.node is not None},
     ) if dumps else None
-    offsets = clocks.offsets(progress, places, {} if graph is None else graph.clock_offsets)
+    offsets = clocks.offsets(
+        progress,
+        _of(subject.current, WatchdogTimeout),
+        places,
+        {} if graph is None else graph.clock_offsets,
+    )
 
     timeouts = _placed(_of(subject.current, WatchdogTimeout), places, offsets)
     signs = _placed(_of(subject.current, LogSign), places, offsets)

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from gpufleet_cli.facts import Progress
+from gpufleet_cli.facts import Progress, WatchdogTimeout
 from gpufleet_cli.reason.placed import NS
 from gpufleet_cli.reason.topology import Topology
 
 MIN_SHARED_STEPS = 3
+ENTRY_SPREAD_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +35,43 @@ class Offset:
 
 def offsets(
     progress: Iterable[Progress],
+    timeouts: Iterable[WatchdogTimeout],
     topology: Topology,
     from_dumps: Mapping[str, tuple[float, float]],
 ) -> dict[str, Offset]:
-    """Offsets per node: steps in logs where they are shared, else completion stamps of dumps."""
-    found = {node: Offset(offset_s=off, error_s=err) for node, (off, err) in from_dumps.items()}
+    """Offsets per node: from shared steps, else from completion stamps of dumps, else from the start
+    of the collective that all ranks timed out in."""
+    found = _from_timeouts(timeouts, topology)
+    found.update(
+        {node: Offset(offset_s=off, error_s=err) for node, (off, err) in from_dumps.items()}
+    )
     found.update(_from_steps(progress, topology))
     return _against_majority(found)
+
+
+def _from_timeouts(
+    timeouts: Iterable[WatchdogTimeout], topology: Topology
+) -> dict[str, Offset]:
+    """Line time minus `ran for` is when a rank entered; its peers entered within a step of it."""
+    entered: dict[tuple[object, ...], dict[str, list[float]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for timeout in timeouts:
+        node = topology.node_of_speaker(timeout.speaker)
+        if node is not None and timeout.at_ns is not None and timeout.seq is not None:
+            key = (timeout.group, timeout.seq, timeout.op)
+            entered[key][node].append((timeout.at_ns - timeout.ran_ms * 1_000_000) / NS)
+    if not entered:
+        return {}
+    shared = max(entered, key=lambda key: (len(entered[key]), repr(key)))
+    by_node = {node: median(times) for node, times in entered[shared].items()}
+    if len(by_node) < 2:
+        return {}
+    middle = median(by_node.values())
+    return {
+        node: Offset(offset_s=at - middle, error_s=ENTRY_SPREAD_S)
+        for node, at in sorted(by_node.items())
+    }
 
 
 def _from_steps(progress: Iterable[Progress], topology: Topology) -> dict[str, Offset]:

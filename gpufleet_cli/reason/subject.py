@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.op_names import op_type
 from gpufleet_cli.reason.placed import NS
 from gpufleet_cli.verdict import (
     CollectiveRef,
@@ -117,7 +119,8 @@ def _row(
 
 def _collective(case: Case, rank: int) -> CollectiveRef:
     if case.graph is not None and rank in case.graph.standing:
-        return case.graph.standing[rank].collective
+        found = case.graph.standing[rank].collective
+        return replace(found, op=op_type(found.op))
     for timeout in case.timeouts:
         if timeout.rank == rank:
             fact = timeout.fact

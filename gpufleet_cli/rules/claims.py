@@ -6,9 +6,11 @@ Starting ratios from facts/localisation section 8: judgement, to be fitted on si
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from gpufleet_cli.facts import GroupStatus, LogSign, Origin, WatchdogTimeout
 from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.op_names import op_type
 from gpufleet_cli.reason.placed import NS, Placed
 from gpufleet_cli.timestamps import format_clock
 from gpufleet_cli.verdict import Claim, CollectiveRef
@@ -68,7 +70,7 @@ def ranks_text(ranks: tuple[int, ...] | list[int]) -> str:
 def waited_in(case: Case) -> CollectiveRef:
     """The collective that most witnesses whose timeout began first waited in."""
     if case.graph is not None and case.graph.waited_on is not None:
-        return case.graph.waited_on
+        return in_one_language(case.graph.waited_on)
     starts: dict[CollectiveRef, tuple[int, int]] = {}
     for timeout in case.timeouts:
         fact = timeout.fact
@@ -86,6 +88,11 @@ def waited_in(case: Case) -> CollectiveRef:
     if best is None:
         return CollectiveRef()
     return named.get(best.seq, best)
+
+
+def in_one_language(ref: CollectiveRef) -> CollectiveRef:
+    """A collective with its operation spelled as the watchdog spells it."""
+    return replace(ref, op=op_type(ref.op))
 
 
 def collective_text(ref: CollectiveRef) -> str:

@@ -16,7 +16,7 @@ from gpufleet_cli.facts import Sign, WatchdogTimeout
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import Placed
 from gpufleet_cli.rules import claims
-from gpufleet_cli.rules.claims import about, claim, ranks_text
+from gpufleet_cli.rules.claims import about, claim, in_one_language, ranks_text
 from gpufleet_cli.verdict import Claim, CollectiveRef, Hypothesis, Kind, Remedy
 
 NAME = "collective_mismatch"
@@ -70,7 +70,7 @@ def _from_graph(case: Case) -> Iterator[Hypothesis]:
                 for i, c in enumerate(mismatch.claims)
             ),
             ranks,
-            mismatch.collective,
+            in_one_language(mismatch.collective),
             case,
         )
 

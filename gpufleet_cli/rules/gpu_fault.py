@@ -343,7 +343,7 @@ def _stopped_completions(case: Case) -> Iterator[Hypothesis]:
             ),
             remedy=Remedy.NODE,
             ranks=root.ranks,
-            collective=graph.waited_on,
+            collective=waited_in(case),
             onset_ns=graph.onset_ns,
             worsens=None,
             worsens_why="no XID is at hand: the kernel log of its node would tell",

@@ -16,7 +16,7 @@ from gpufleet_cli.facts import HostSign, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import PlacedHost, PlacedSign
 from gpufleet_cli.rules import claims
-from gpufleet_cli.rules.claims import about, claim
+from gpufleet_cli.rules.claims import about, claim, waited_in
 from gpufleet_cli.verdict import Claim, Hypothesis, JobState, Kind, Remedy
 
 NAME = "network_fault"
@@ -231,7 +231,7 @@ def _in_flight(case: Case) -> Iterator[Hypothesis]:
             ),
             remedy=Remedy.OUTSIDE,
             suspects=root.ranks,
-            collective=graph.waited_on,
+            collective=waited_in(case),
             onset_ns=graph.onset_ns,
             reason_tag="in flight",
             would_settle="stacks, GPU utilisation and RDMA counters of the members;"
