@@ -58,9 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _survive_any_text()
     if COMPLETE_VARIABLE in os.environ:
-        from typer.completion import completion_init
+        from typer.completion import get_completion_inspect_parameters
 
-        completion_init()  # Typer does this itself only where it offers --install-completion
+        get_completion_inspect_parameters()  # makes the shells known, as --install-completion would
     try:
         answer = build()(
             args=given,
