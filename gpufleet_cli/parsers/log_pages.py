@@ -21,6 +21,7 @@ from gpufleet_cli.parsers.wrappers.layer import NOBODY, Entry
 PAGE_BYTES = 64 << 20
 KEPT_PAGES = 3
 _CUT_SEARCH = 1 << 20
+_CHUNK_SHIFT = 16
 _NO_ENTRY = Entry("", None, False, NOBODY)
 
 _ANSI = re.compile(
@@ -52,7 +53,8 @@ class Page:
         self._read = read
         self._loaded = loaded
         self._data: bytes | None = None
-        self._counted = (0, 0)
+        self._chunks = [0]
+        self._counted: dict[int, tuple[int, int]] = {}
 
     @property
     def data(self) -> bytes:
@@ -69,15 +71,27 @@ class Page:
         """The 1-based physical line of an offset; in a document the 1-based index of the entry."""
         if self.entries:
             return bisect_right(self.entry_starts, offset)
-        data = self.data
-        base, lines = self._counted
+        chunk = offset >> _CHUNK_SHIFT
+        while len(self._chunks) <= chunk:
+            last = len(self._chunks) - 1
+            start = last << _CHUNK_SHIFT
+            self._chunks.append(
+                self._chunks[last] + self._newlines(start, start + (1 << _CHUNK_SHIFT))
+            )
+        base, lines = self._counted.get(chunk, (chunk << _CHUNK_SHIFT, self._chunks[chunk]))
         if offset < base:
-            base, lines = 0, 0
-        lines += data.count(b"\n", base, offset)
-        if self.has_returns:
-            lines -= data.count(b"\n\r", base, min(offset + 1, len(data)))
-        self._counted = (offset, lines)
+            base, lines = chunk << _CHUNK_SHIFT, self._chunks[chunk]
+        lines += self._newlines(base, offset)
+        self._counted[chunk] = (offset, lines)
         return self.first_line + lines
+
+    def _newlines(self, start: int, end: int) -> int:
+        """Physical newlines in [start, end): those before a return are pieces of one line."""
+        data = self.data
+        count = data.count(b"\n", start, end)
+        if self.has_returns:
+            count -= data.count(b"\n\r", start, min(end + 1, len(data)))
+        return count
 
     def outer(self, offset: int) -> Entry | None:
         """The document's entry at an offset; None where the line itself says everything."""

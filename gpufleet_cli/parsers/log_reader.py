@@ -11,13 +11,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpufleet_cli.parsers.log_pages import Page
-from gpufleet_cli.parsers.wrappers import Plan, collector, plan_for, program, unwrap
+from gpufleet_cli.parsers.wrappers import (
+    Plan,
+    Unwrapped,
+    collector,
+    plan_for,
+    program,
+    unwrap,
+)
 from gpufleet_cli.parsers.wrappers.layer import Value, Who, join, who_of
 from gpufleet_cli.parsers.wrappers.paths import Hints
 from gpufleet_cli.timestamps import ISO, Stamp, match_iso
 
 TEXT_LIMIT = 65_536
-SAMPLE_LINES = 200
+SAMPLE_HEAD = 48
+SAMPLE_TAIL = 24
 PAGE_SHIFT = 40
 _CACHED_LINES = 20_000
 _MAX_PARTS = 256
@@ -103,22 +111,22 @@ class LineReader:
         self._lines: dict[int, Raw] = {}
         sample = self._sample()
         plan = plan_for(sample)
-        self.year_known, near = _near(sample, plan, near_ns)
-        shift = collector.shift_ns(_pairs(sample, plan, near))
+        found = [unwrap(line, plan) for line in sample]
+        owns = [program.read(one.text or " ", near_ns=one.ns) for one in found]
+        self.year_known, near = _near(sample, found, owns, near_ns)
+        shift = collector.shift_ns(_pairs(found, owns))
         self.plan = plan._replace(near_ns=near, shift_ns=shift)
-        self.reads_own = any(
-            (own := program.read(unwrap(line, plan).text or " ", near_ns=None)) is not None
-            and own.who
-            for line in sample
-        )
+        self.reads_own = any(own is not None and own.who for own in owns)
 
     def _sample(self) -> list[str]:
         """Lines from the start of the stream and from its end."""
         first, last = self.pages[0].data, self.pages[-1].data
-        head = first[:65_536].split(b"\n")[: SAMPLE_LINES + 1]
-        tail = last[-65_536:].split(b"\n")[1:][-SAMPLE_LINES // 2 :] if len(last) > 65_536 else []
-        pieces = [line[:4096] for line in (*head, *tail) if line and not line.startswith(b"\r")]
-        return [printable(decode(line)) for line in pieces]
+        lines = _whole_lines(first[:65_536])
+        if len(last) > 65_536 or first is not last:
+            lines = lines[:SAMPLE_HEAD] + _whole_lines(last[-16_384:])[1:]
+        if len(lines) > SAMPLE_HEAD + SAMPLE_TAIL:
+            lines = lines[:SAMPLE_HEAD] + lines[-SAMPLE_TAIL:]
+        return [printable(decode(line[:4096])) for line in lines]
 
     def voice(self, whos: tuple[Who, ...]) -> Voice:
         """The one Voice of these layers; names on the line count before names of the path."""
@@ -330,18 +338,26 @@ def _better(
     return own.ns, own.zone_stated
 
 
-def _near(sample: Sequence[str], plan: Plan, given: int | None) -> tuple[bool, int | None]:
+def _whole_lines(data: bytes) -> list[bytes]:
+    """Lines that are no blanks and no pieces behind a carriage return."""
+    return [line for line in data.split(b"\n") if line and not line.startswith(b"\r")]
+
+
+def _near(
+    sample: Sequence[str],
+    found: Sequence[Unwrapped],
+    owns: Sequence[program.Own | None],
+    given: int | None,
+) -> tuple[bool, int | None]:
     """A time close to this stream's for stamps without a year, and whether it has a year for sure."""
     stand_in: int | None = None
-    for line in sample:
-        found = unwrap(line, plan)
-        if found.ns is not None:
-            return True, found.ns
-        own = program.read(found.text or " ", near_ns=None)
+    for one, own in zip(found, owns, strict=True):
+        if one.ns is not None:
+            return True, one.ns
         if own is not None and own.ns is not None:
             return True, own.ns
         if own is not None and own.yearless and stand_in is None:
-            stand_in = program.yearless_start(found.text or " ")
+            stand_in = program.yearless_start(one.text or " ")
     if stand_in is None:
         return True, given
     anywhere = next((s.ns for line in sample if (s := _stamp_in(line)) is not None), given)
@@ -354,14 +370,10 @@ def _stamp_in(line: str) -> Stamp | None:
     return None if found is None else match_iso(line, found.start())
 
 
-def _pairs(sample: Sequence[str], plan: Plan, near: int | None) -> list[tuple[int, int]]:
+def _pairs(found: Sequence[Unwrapped], owns: Sequence[program.Own | None]) -> list[tuple[int, int]]:
     """(outer, inner) times of lines whose outer time has no zone."""
-    pairs = []
-    for line in sample:
-        found = unwrap(line, plan)
-        if found.ns is None or found.zone_stated or not found.text:
-            continue
-        own = program.read(found.text, near_ns=found.ns if near is None else near)
-        if own is not None and own.ns is not None:
-            pairs.append((found.ns, own.ns))
-    return pairs
+    return [
+        (one.ns, own.ns)
+        for one, own in zip(found, owns, strict=True)
+        if one.ns is not None and not one.zone_stated and own is not None and own.ns is not None
+    ]

@@ -20,16 +20,19 @@ from gpufleet_cli.parsers.log_following import Lookahead
 from gpufleet_cli.parsers.log_line import LogLine, Recogniser
 from gpufleet_cli.parsers.log_pages import Page
 from gpufleet_cli.parsers.log_reader import PAGE_SHIFT, LineReader, Raw
-from gpufleet_cli.parsers.log_writes import Event, Seen, event_of
+from gpufleet_cli.parsers.log_writes import Account, Event, Seen, event_of
 from gpufleet_cli.parsers.scan import Scanner, Span, compile_patterns
 from gpufleet_cli.parsers.wrappers.layer import Value
 
 DENSE_BYTES = 256 << 10
-HEAD_BYTES = 16 << 10
-TAIL_BYTES = 64 << 10
-BEFORE_COMPLAINT_BYTES = 32 << 10
-SAMPLE_BYTES = 2 << 10
-SAMPLES = 24
+HEAD_BYTES = 8 << 10
+TAIL_BYTES = 48 << 10
+BEFORE_COMPLAINT_BYTES = 24 << 10
+SAMPLE_BYTES = 1 << 10
+SAMPLES = 12
+STEPS_PER_VOICE = 12
+STEPS_PER_SAMPLE = 1
+STEPS_OF_SMALL = 128
 MAX_CANDIDATES = 300_000
 MAX_CLUSTERS = 8
 _CLUSTER_BYTES = 256 << 10
@@ -64,7 +67,6 @@ class Scanners:
         often = [own if often else () for own, often in zip(patterns, sampled, strict=True)]
         self.marker = len(recognisers)
         own = [log_attempts.PATTERNS, _OWN_PATTERNS]
-        self.every: Scanner = compile_patterns([*patterns, *own])
         self.rare: Scanner = compile_patterns([*rare, *own])
         self.often: Scanner = compile_patterns(often)
 
@@ -92,30 +94,31 @@ class LogStream:
         self.facts: list[Fact] = []
         self.gaps: list[Gap] = []
         self.progress: dict[tuple[Speaker, object, int | None], list[tuple[int, Progress]]] = {}
-        self.events: dict[Speaker, list[Event]] = {}
-        self.seen: dict[Speaker, list[Seen]] = {}
+        self.accounts: dict[int, Account] = {}
         self.filtered: set[str] = set()
         self.attempts = Attempts(())
         self._unavailable: set[int] = set()
-        self._recognised: set[tuple[int, int]] = set()
+        self._recognised: set[tuple[int, int, int]] = set()
         self._runs = 0
 
     def read(self) -> None:
         """Everything, in the order that the parts need each other."""
         dense = self._is_small()
-        scanner = self.scanners.every if dense else self.scanners.rare
-        found = self._candidates(scanner)
+        found = self._candidates()
         self._learn(found)
         for page_index, span, modules in found:
-            self._recognise(page_index, span, modules)
+            self._recognise(page_index, span, modules, self.scanners.rare)
         if dense:
-            windows = [(n, 0, len(page.data)) for n, page in enumerate(self.pages)]
-        else:
-            windows = self._windows()
+            for index, page in enumerate(self.pages):
+                self._read_window(
+                    (index, 0, len(page.data)), newest=STEPS_OF_SMALL, older=STEPS_OF_SMALL
+                )
+            return
+        windows = self._windows()
         for window in windows:
-            self._read_window(window, steps=not dense)
-        if not dense:
-            self._find_lost(windows)
+            is_sample = window[2] - window[1] <= 2 * SAMPLE_BYTES
+            self._read_window(window, newest=STEPS_PER_SAMPLE if is_sample else STEPS_PER_VOICE)
+        self._find_lost(windows)
 
     def _is_small(self) -> bool:
         size = 0
@@ -127,8 +130,9 @@ class LogStream:
 
     # --- Candidates ---------------------------------------------------------------------------
 
-    def _candidates(self, scanner: Scanner) -> list[tuple[int, Span, Sequence[int]]]:
+    def _candidates(self) -> list[tuple[int, Span, Sequence[int]]]:
         found: list[tuple[int, Span, Sequence[int]]] = []
+        scanner = self.scanners.rare
         skipped, before = 0, None
         for index, page in enumerate(self.pages):
             data = page.data
@@ -189,23 +193,26 @@ class LogStream:
                 )
             )
 
-    def _recognise(self, index: int, span: Span, modules: Sequence[int]) -> None:
+    def _recognise(self, index: int, span: Span, modules: Sequence[int], scanner: Scanner) -> None:
+        """Facts of one line, or of several where it is glued; each scanner's modules once."""
         raw = self.reader.window(index, span.start, span.end)
-        if (raw.pos, raw.end) in self._recognised or raw.text is None:
+        key = (raw.pos, raw.end, id(scanner))
+        if key in self._recognised or raw.text is None:
             return
-        self._recognised.add((raw.pos, raw.end))
+        self._recognised.add(key)
         page = self.pages[index]
         line_number = page.line_number(raw.pos & _MASK)
         for piece in (raw, *raw.glued):
             line = self._log_line(piece, page.path, line_number)
             if raw.glued or raw.parts:
-                modules = self.scanners.every.modules_for(line.text.encode("utf-8", "replace"))
-            self._note_line(piece, line, run=-1)
+                modules = scanner.modules_for(line.text.encode("utf-8", "replace"))
+            account = self._account(line.speaker)
+            self._note_line(account, piece, page.path, line_number, run=-1)
             ahead = Lookahead(self, index, piece)
             for module in modules:
                 if module < len(self.recognisers):
                     for fact in self.recognisers[module].recognise(line, ahead):
-                        self._note_fact(fact, line, piece.pos)
+                        self._note_fact(fact, account, piece.pos)
 
     def _log_line(self, raw: Raw, path: str, line_number: int) -> LogLine:
         speaker = self.attempts.speaker(raw.voice, raw.pos)
@@ -216,24 +223,30 @@ class LogStream:
         page = self.pages[index]
         return self._log_line(raw, page.path, page.line_number(raw.pos & _MASK))
 
-    def _note_fact(self, fact: Fact, line: LogLine, pos: int) -> None:
+    def _account(self, speaker: Speaker) -> Account:
+        """The account of an interned speaker, whose identity is quicker than its equality."""
+        account = self.accounts.get(id(speaker))
+        if account is None:
+            account = self.accounts[id(speaker)] = Account(speaker)
+        return account
+
+    def _note_fact(self, fact: Fact, account: Account, pos: int) -> None:
         if isinstance(fact, Progress):
-            key = (fact.speaker, getattr(fact, "series", None), fact.total_steps)
+            key = (fact.speaker, fact.series, fact.total_steps)
             self.progress.setdefault(key, []).append((pos, fact))
-            self.events.setdefault(line.speaker, []).append(Event(pos, False))
+            account.events.append(Event(pos, False))
             return
         if isinstance(fact, LogSign) and fact.sign is Sign.LOG_UNAVAILABLE:
             self._unavailable.add(pos)
         self.facts.append(fact)
         event = event_of(fact, pos)
         if event is not None:
-            self.events.setdefault(line.speaker, []).append(event)
+            account.events.append(event)
 
-    def _note_line(self, raw: Raw, line: LogLine, *, run: int) -> None:
-        if raw.pos in self._unavailable or not line.text.strip():
-            return
-        seen = Seen(raw.pos, line.path, line.line, raw.ns, raw.zone_stated, line.text, run)
-        self.seen.setdefault(line.speaker, []).append(seen)
+    def _note_line(self, account: Account, raw: Raw, path: str, line: int, *, run: int) -> None:
+        text = raw.text
+        if text and not text.isspace() and raw.pos not in self._unavailable:
+            account.seen.append(Seen(raw.pos, path, line, raw.ns, raw.zone_stated, text, run))
 
     def _gap(self, what: str, why: str) -> None:
         path = self.pages[0].path
@@ -250,7 +263,10 @@ class LogStream:
             step = max(len(page.data) // SAMPLES, SAMPLE_BYTES * 2)
             wanted += [(index, at, at + SAMPLE_BYTES) for at in range(step, len(page.data), step)]
         complaints = sorted(
-            event.pos for events in self.events.values() for event in events if event.is_complaint
+            event.pos
+            for account in self.accounts.values()
+            for event in account.events
+            if event.is_complaint
         )
         clusters: list[int] = []
         before = -_CLUSTER_BYTES - 1
@@ -278,19 +294,36 @@ class LogStream:
                 out.append((index, first, end))
         return out
 
-    def _read_window(self, window: Window, *, steps: bool) -> None:
+    def _read_window(self, window: Window, *, newest: int, older: int = 0) -> None:
         index, start, end = window
-        if steps:
-            scanner = self.scanners.often
-            data = self.pages[index].data
-            for span in scanner.spans(data, start, end):
-                if ((index << PAGE_SHIFT) + span.start, span.end) not in self._recognised:
-                    self._recognise(index, span, scanner.modules_for(data[span.start : span.end]))
+        self._read_steps(window, newest, older)
         self._runs += 1
+        page = self.pages[index]
         for raw in self._lines(index, start, end):
+            line = page.line_number(raw.pos & _MASK)
             for piece in (raw, *raw.glued):
                 if piece.text is not None:
-                    self._note_line(piece, self.line_of(index, piece), run=self._runs)
+                    account = self._account(self.attempts.speaker(piece.voice, piece.pos))
+                    self._note_line(account, piece, page.path, line, run=self._runs)
+
+    def _read_steps(self, window: Window, newest: int, older: int) -> None:
+        """Lines of sampled modules: of each speaker the newest, and some evenly out of the older."""
+        index, start, end = window
+        data = self.pages[index].data
+        scanner = self.scanners.often
+        by_voice: dict[int, list[Span]] = {}
+        for span in scanner.spans(data, start, end):
+            voice = self.reader.window(index, span.start, span.end).voice
+            by_voice.setdefault(id(voice), []).append(span)
+        wanted: list[Span] = []
+        for spans in by_voice.values():
+            wanted += spans[-newest:]
+            before = spans[:-newest]
+            few = min(older, len(before))
+            wanted += [before[number * len(before) // few] for number in range(few)]
+        for span in sorted(wanted):
+            modules = scanner.modules_for(data[span.start : span.end])
+            self._recognise(index, span, modules, scanner)
 
     def _lines(self, index: int, start: int, end: int) -> Iterator[Raw]:
         """Every line that begins in a stretch; parts of a joined line come once."""
@@ -313,10 +346,10 @@ class LogStream:
         tail_index, tail_start, _ = windows[-1]
         tail = (tail_index << PAGE_SHIFT) + tail_start
         lost: list[tuple[int, Speaker]] = []
-        for speaker, lines in self.seen.items():
-            newest = max(line.pos for line in lines)
-            if newest < tail and not _is_nobody(speaker):
-                lost.append((newest, speaker))
+        for account in self.accounts.values():
+            newest = max((line.pos for line in account.seen), default=tail)
+            if newest < tail and not _is_nobody(account.speaker):
+                lost.append((newest, account.speaker))
         extra: list[Window] = []
         budget = 256 << 20
         for newest, speaker in sorted(lost, key=lambda item: item[0])[-64:]:
@@ -325,7 +358,7 @@ class LogStream:
             at = found & _MASK
             extra.append((found >> PAGE_SHIFT, max(0, at - SAMPLE_BYTES * 2), at + 1))
         for window in self._merged(extra):
-            self._read_window(window, steps=True)
+            self._read_window(window, newest=STEPS_PER_VOICE)
 
     def _last_line(self, speaker: Speaker, newest: int, tail: int, budget: int) -> tuple[int, int]:
         """(place of the last line, bytes looked at). The place is `newest` where none is later."""

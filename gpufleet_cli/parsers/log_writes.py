@@ -58,6 +58,17 @@ class Event(NamedTuple):
     is_weak: bool = False
 
 
+class Account:
+    """What one speaker wrote and said. Fills up while its stream is read."""
+
+    __slots__ = ("events", "seen", "speaker")
+
+    def __init__(self, speaker: Speaker) -> None:
+        self.speaker = speaker
+        self.seen: list[Seen] = []
+        self.events: list[Event] = []
+
+
 class StreamEnd(NamedTuple):
     """What is true of all speakers of a stream: how its bytes end, and whether ranks are kept out."""
 
@@ -80,20 +91,18 @@ def event_of(fact: Fact, pos: int) -> Event | None:
     return None
 
 
-def writes_of(
-    speaker: Speaker, seen: Iterable[Seen], events: Iterable[Event], end: StreamEnd
-) -> Writes | None:
+def writes_of(account: Account, end: StreamEnd) -> Writes | None:
     """The Writes of one speaker, None without any line."""
-    lines = _in_order(seen)
+    lines = _in_order(account.seen)
     if not lines:
         return None
-    complaint = _first_complaint(lines, sorted(events))
+    complaint = _first_complaint(lines, sorted(account.events))
     normal = lines if complaint is None else [line for line in lines if line.pos < complaint]
     last = lines[-1]
     dated = [line for line in lines if line.ns is not None]
     habit = _habit(normal)
     return Writes(
-        speaker=speaker,
+        speaker=account.speaker,
         first_ns=_extreme(dated, last=False),
         last_ns=_extreme(dated, last=True),
         last_normal_ns=_extreme([line for line in normal if line.ns is not None], last=True),

@@ -145,10 +145,9 @@ def _end_of(last: Evidence, page: Page) -> StreamEnd:
 def _accounts(stream: LogStream, *, cut: bool, end: StreamEnd) -> Iterator[Fact]:
     for (speaker, _, _), found in stream.progress.items():
         yield joined(speaker, found)
-    for speaker, seen in stream.seen.items():
-        filtered = speaker.stream in stream.filtered
-        ends = StreamEnd(cut or end.cut, end.buffered, filtered)
-        writes = writes_of(speaker, seen, stream.events.get(speaker, ()), ends)
+    for account in stream.accounts.values():
+        filtered = account.speaker.stream in stream.filtered
+        writes = writes_of(account, StreamEnd(cut or end.cut, end.buffered, filtered))
         if writes is not None:
             yield writes
 
@@ -156,14 +155,16 @@ def _accounts(stream: LogStream, *, cut: bool, end: StreamEnd) -> Iterator[Fact]
 def _links(stream: LogStream) -> Iterator[IdentityLink]:
     """Global rank and local rank that one speaker's own lines or place give together."""
     done: set[tuple[object, ...]] = set()
-    for speaker, seen in stream.seen.items():
-        if speaker.rank is None or speaker.local_rank is None:
+    for account in stream.accounts.values():
+        speaker = account.speaker
+        if speaker.rank is None or speaker.local_rank is None or not account.seen:
             continue
         key = (speaker.rank, speaker.local_rank, speaker.pod, speaker.node, speaker.attempt)
         if key in done:
             continue
         done.add(key)
-        yield _link(speaker, seen[0].path, seen[0].line, certain=stream.reader.hints.certain)
+        first = account.seen[0]
+        yield _link(speaker, first.path, first.line, certain=stream.reader.hints.certain)
 
 
 def _link(speaker: Speaker, path: str, line: int, *, certain: bool) -> IdentityLink:
