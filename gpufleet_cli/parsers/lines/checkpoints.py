@@ -174,28 +174,48 @@ _SPECIFIC_RULES: tuple[Rule, ...] = (
     (("finalized tmp dir",), _plain(Sign.SAVE_DURABLE, "finalised")),
 )
 _SPECIFIC = tuple(literal for literals, _ in _SPECIFIC_RULES for literal in literals)
-_GENERIC = tuple(
-    f"{verb} {noun}"
-    for verb in ("aved", "aving", "rote", "riting", "aved the", "aving the", "aved a", "aving a")
-    for noun in ("checkpoint", "ckpt", "model checkpoint", "full checkpoint")
-) + tuple(
-    f"heckpoint {words}"
-    for words in (
-        "saved",
-        "written",
-        "complete",
-        "finished",
-        "finalized",
-        "committed",
-        "save complete",
-        "save finished",
-        "save done",
-        "was saved",
-        "was written",
-        "has been saved",
-        "successfully saved",
-        "save started",
-        "upload",
+_GENERIC = (
+    tuple(
+        f"{verb} {noun}"
+        for verb in (
+            "aved",
+            "aving",
+            "rote",
+            "riting",
+            "aved the",
+            "aving the",
+            "aved a",
+            "aving a",
+        )
+        for noun in ("checkpoint", "ckpt", "model checkpoint", "full checkpoint")
+    )
+    + tuple(
+        f"heckpoint {words}"
+        for words in (
+            "saved",
+            "written",
+            "complete",
+            "finished",
+            "finalized",
+            "committed",
+            "save complete",
+            "save finished",
+            "save done",
+            "was saved",
+            "was written",
+            "has been saved",
+            "successfully saved",
+            "save started",
+            "upload",
+            "for step",
+            "for iteration",
+            "at step",
+            "at iteration",
+        )
+    )
+    + (
+        "kpt saved",
+        "kpt written",
     )
 )
 _RULES: tuple[Rule, ...] = (

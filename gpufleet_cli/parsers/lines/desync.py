@@ -40,6 +40,9 @@ _BARRIER = re.compile(
     r"(?:\[[Rr]ank (?P<printer>\d{1,7})\]: )?Ranks? (?P<ranks>\d{1,7}(?:, ?\d{1,7}){0,4096}) "
     r"failed to pass monitoredBarrier(?: in (?P<ms>\d{1,12}) ms)?"
 )
+_TASKS_HEAD = "timed out task names:"
+_TASK = re.compile(r"/job:\w{1,60}/replica:\d{1,6}/task:(?P<task>\d{1,7})")
+_REACHED = re.compile(r"tasks (?:that reached|at) the barrier: (?P<have>\d{1,7})/(?P<want>\d{1,7})")
 _SNAPSHOT = "Snapshot of ranks' latest states"
 _LIMIT = 64
 
@@ -85,9 +88,33 @@ def _barrier(line: LogLine, following: Following) -> Iterator[Fact]:
         )
 
 
+def _coordination(line: LogLine, following: Following) -> Iterator[Fact]:
+    """JAX's coordination service: tasks that did not reach a barrier, on the lines below."""
+    found = _REACHED.search(line.text)
+    rows = (
+        line.text.partition(_TASKS_HEAD)[2],
+        *(r.text for r in continuation(line, following, 16)),
+    )
+    tasks: list[int] = []
+    for row in rows:
+        names = [int(f["task"]) for f in _TASK.finditer(row)]
+        if row.strip() and not names:
+            break
+        tasks += names
+    yield make_sign(
+        Sign.BARRIER_MISSING,
+        line,
+        named_ranks=tuple(tasks),
+        joined=int(found["have"]) if found is not None else None,
+        expected=int(found["want"]) if found is not None else None,
+        detail="JAX coordination barrier; task numbers",
+    )
+
+
 _RULES: tuple[Rule, ...] = (
     (("To our best knowledge, ",), _desync),
     (("failed to pass monitoredBarrier",), _barrier),
+    ((_TASKS_HEAD,), _coordination),
 )
 PATTERNS: tuple[str, ...] = patterns_of(_RULES)
 

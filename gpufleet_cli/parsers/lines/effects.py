@@ -66,6 +66,20 @@ _TEXTS = (
     "lost connection to the head node",
 )
 _GLOO_WAIT = ("Timed out waiting", "operation to complete")
+_DATA_CLIENTS = (
+    "requests",
+    "urllib3",
+    "botocore",
+    "aiobotocore",
+    "aiohttp",
+    "huggingface_hub",
+    "s3fs",
+    "gcsfs",
+    "fsspec",
+    "pyarrow",
+    "streaming",
+    "webdataset",
+)
 _LAUNCHERS = (
     "accelerate/commands/",
     "deepspeed/launcher/",
@@ -82,6 +96,8 @@ def mark_effect(detail: str, frames: tuple[str, ...] = ()) -> str:
 def is_effect(detail: str, frames: tuple[str, ...] = ()) -> bool:
     """Whether an exception is a consequence: by type, by words, or raised by a launcher."""
     name = detail.partition(":")[0].rpartition(".")[2].strip()
+    if any(f"/{package}/" in frame for frame in frames for package in _DATA_CLIENTS):
+        return False  # a reset connection to a data source is this rank's own trouble
     if name in _TYPES or any(words in detail for words in _TEXTS):
         return True
     if all(words in detail for words in _GLOO_WAIT):

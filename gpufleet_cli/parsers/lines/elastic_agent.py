@@ -64,6 +64,11 @@ def signal_name(exit_code: int) -> str | None:
         return None
 
 
+def signal_number(name: str) -> int:
+    """9 for SIGKILL; 0 for a name that is no signal's."""
+    return int(signal.Signals[name]) if name in signal.Signals.__members__ else 0
+
+
 def _rendezvous(line: LogLine, following: Following) -> Iterator[Fact]:
     """The block `restart_count=..., global_ranks=[...]`: an attempt begins, and who is who."""
     fields: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """Other launchers: DeepSpeed's, mpirun, and frameworks that were told to stop.
 
-DeepSpeed's launcher names the local rank inside the command line that it prints; it then kills the other
+torch.multiprocessing.spawn names a process by its index, which is the local rank. DeepSpeed's launcher names the local rank inside the command line that it prints; it then kills the other
 children of its node, which are innocent. mpirun's "process rank" is the number of the MPI task.
 
 >>> from gpufleet_cli.parsers.lines.pasted import read
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gpufleet_cli.facts import Fact, Sign
-from gpufleet_cli.parsers.lines.elastic_agent import signal_name
+from gpufleet_cli.parsers.lines.elastic_agent import signal_name, signal_number
 from gpufleet_cli.parsers.lines.signs import (
     Rule,
     by_literal,
@@ -31,6 +31,10 @@ _KILLING = re.compile(r"Killing subprocess (?P<pid>\d{1,10})")
 _EXITS = re.compile(r"exits with return code = (?P<code>-?\d{1,5})")
 _LOCAL = re.compile(r"--local[_-]rank[= '\",]{1,6}(?P<local>\d{1,5})")
 _SUCCESS = re.compile(r"Process (?P<pid>\d{1,10}) exits successfully")
+_SPAWNED = re.compile(
+    r"[Pp]rocess (?P<index>\d{1,5}) terminated with (?:signal (?P<signal>SIG[A-Z]{2,8})"
+    r"|exit code (?P<code>\d{1,3})|the following error)"
+)
 _MPI = re.compile(
     r"process rank (?P<rank>\d{1,7}) with PID (?P<pid>\d{1,10}) on node (?P<node>\S{1,253}) exited on "
     r"signal (?P<signal>\d{1,3})"
@@ -56,6 +60,23 @@ def _exits(line: LogLine, following: Following) -> Iterator[Fact]:
             local_rank=int(local["local"]) if local is not None else None,
             detail=signal_name(code) or f"exit code {code}",
         )
+
+
+def _spawned(line: LogLine, following: Following) -> Iterator[Fact]:
+    """torch.multiprocessing.spawn: the index of a process is its local rank."""
+    found = _SPAWNED.search(line.text)
+    if found is None:
+        return
+    code = int(found["code"]) if found["code"] is not None else 1
+    if found["signal"] is not None:
+        code = -signal_number(found["signal"])
+    yield make_sign(
+        Sign.CHILD_FAILED,
+        line,
+        exit_code=code if code else None,
+        local_rank=int(found["index"]),
+        detail=found["signal"] or ("exception" if found["code"] is None else f"exit code {code}"),
+    )
 
 
 def _success(line: LogLine, following: Following) -> Iterator[Fact]:
@@ -84,6 +105,14 @@ _RULES: tuple[Rule, ...] = (
     (("Killing subprocess ",), _killing),
     (("exits with return code = ",), _exits),
     ((" exits successfully",), _success),
+    (
+        (
+            "terminated with signal ",
+            "terminated with exit code ",
+            "terminated with the following error",
+        ),
+        _spawned,
+    ),
     (("mpirun noticed that process rank", "exited on signal "), _mpi),
     (
         (
@@ -94,6 +123,8 @@ _RULES: tuple[Rule, ...] = (
             "received signal SIGTERM",
             "Received SIGTERM",
             "Caught SIGTERM",
+            "eceived termination signal",
+            "eceived signal 15",
         ),
         fixed(Sign.AGENT_TOLD_TO_STOP, "SIGTERM"),
     ),

@@ -32,6 +32,10 @@ _NVML = re.compile(r" nvmlDev (?P<dev>\d{1,4})")
 _BUS = re.compile(r" busId (?P<bus>[0-9a-fA-F]{1,16})\b")
 _NETWORK = re.compile(r"Using network (?P<name>[^\n]{1,60})")
 _PLUGIN = re.compile(r"Initialized NET plugin (?P<name>[^\n]{1,60})")
+_DUPLICATE = re.compile(
+    r"Duplicate GPU detected : rank (?P<a>\d{1,7}) and rank (?P<b>\d{1,7}) both on CUDA device "
+    r"(?P<bus>[0-9a-f]{1,16})"
+)
 _CHECKED_IN = re.compile(r"rank (?P<rank>\d{1,7}) of (?P<of>\d{1,7}) ranks has already checked in")
 
 
@@ -120,6 +124,19 @@ def _checked_in(line: LogLine, following: Following) -> Iterator[Fact]:
         )
 
 
+def _duplicate(line: LogLine, following: Following) -> Iterator[Fact]:
+    found = _DUPLICATE.search(line.text)
+    yield make_sign(
+        Sign.OTHER_CAUSE,
+        line,
+        speaker=nccl_speaker(line),
+        named_ranks=(int(found["a"]), int(found["b"])) if found is not None else (),
+        ranks_are_group_local=True,
+        device=bus_address(found["bus"]) if found is not None else None,
+        detail="configuration: two ranks on one GPU",
+    )
+
+
 _RULES: tuple[Rule, ...] = (
     ((" - Init START", " - Init COMPLETE"), _init),
     (("NCCL INFO Using network", "Initialized NET plugin"), _network),
@@ -142,6 +159,7 @@ _RULES: tuple[Rule, ...] = (
         _set_up_failed,
     ),
     (("has already checked in",), _checked_in),
+    (("Duplicate GPU detected",), _duplicate),
 )
 PATTERNS: tuple[str, ...] = patterns_of(_RULES)
 

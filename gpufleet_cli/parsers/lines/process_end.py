@@ -91,6 +91,10 @@ _RULES: tuple[Rule, ...] = (
         ("Unexpected bus error encountered in worker",),
         fixed(Sign.LOADER_KILLED, "Bus error"),
     ),
+    (
+        ("Pin memory thread exited unexpectedly",),
+        fixed(Sign.LOADER_KILLED, "pin memory thread ended"),
+    ),
     (("Fatal Python error: ",), _fatal_python),
     (("Killed", "Segmentation fault", "Bus error", "Aborted"), _killed),
     (("received at time=", "Signal: ", "Caught signal "), _signal),

@@ -127,6 +127,7 @@ _RULES: tuple[Rule, ...] = (
             "srun: Terminating ",
             "srun: First task exited",
             "srun: Force Terminated",
+            " FAILED (non-zero exit code",
         ),
         fixed(Sign.ABORT, "slurm: ends the step's other tasks"),
     ),

@@ -81,7 +81,7 @@ _UPDATES = re.compile(r"num_updates['\"]?[=: ]{1,3}['\"]?(?P<step>\d{1,12})")
 _UPS = re.compile(r"\bups['\"]?[=: ]{1,3}['\"]?(?P<rate>\d{1,7}(?:\.\d{1,6})?)")
 _STEP = re.compile(
     r"(?<![A-Za-z_/.-])(?:global[_ ]step|[Ss]teps?|[Ii]ter(?:ation)?)['\"]?[ =:]{1,10}\[?"
-    r"(?P<step>\d{1,12})(?:\.0{1,4})?(?:/ {0,9}(?P<total>\d{1,12}))?(?![\d.]|-\d)"
+    r"(?P<step>\d{1,12})(?:\.0{1,4})?(?:(?:/ {0,9}| of )(?P<total>\d{1,12}))?(?![\d.]|-\d)"
 )
 _GLOBAL_STEP = re.compile(r"global[_ ]step['\"]?[ =:]{1,3}(?P<step>\d{1,12})(?!\d)")
 _COMPANION = re.compile(
@@ -98,7 +98,7 @@ _TIMES = tuple(
     for pattern in (
         r"timing_s/step:(?P<time>\d{1,7}(?:\.\d{1,9})?)(?P<unit>)",
         r"train_step_timing in s[=:] ?(?P<time>\d{1,7}(?:\.\d{1,9})?)(?P<unit>)",
-        r"(?:step|iter|iteration|batch)[_ ]time['\"]?(?: \(s\))?[ =:]{1,3}(?P<time>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>ms|s)?\b",
+        r"(?:step|iter|iteration|batch)[_ ]time(?:_(?P<unit_before>ms|s|sec))?['\"]?(?: \(s\))?[ =:]{1,3}(?P<time>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>ms|s)?\b",
         r"(?P<time>\d{1,7}(?:\.\d{1,9})?) ?s(?:ec)?/(?:it|iter|step|batch)\b(?P<unit>)",
         r"(?:time|sec(?:ond)?s?)[_/ ](?:per[_ ])?(?:step|iter|it|iteration)['\"]?[ =:]{1,3}"
         r"(?P<time>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>ms|s)?\b",
@@ -239,7 +239,8 @@ def _printed_seconds(text: str) -> tuple[float | None, float | None]:
     for pattern in _TIMES:
         found = pattern.search(text)
         if found is not None:
-            step_s = _seconds(found["time"], found["unit"])
+            unit = found["unit"] or found.groupdict().get("unit_before")
+            step_s = _seconds(found["time"], unit)
             break
     data = _DATA_TIMES.search(text)
     return step_s, _seconds(data["time"], data["unit"]) if data is not None else None

@@ -40,6 +40,7 @@ _POOL = re.compile(r"host='(?P<host>[^'\n]{1,253})'")
 _URLLIB = re.compile(
     r"Retrying \(Retry\([^\n]{0,300}?\)\) after connection broken by (?P<why>[^\n]{1,300})"
 )
+_LOADER = re.compile(r"DataLoader timed out after (?P<seconds>[\d.]{1,9}) seconds")
 _ENDPOINT = re.compile(r"timeout on endpoint URL: \"?(?P<url>[^\s\"]{1,400})")
 
 
@@ -65,9 +66,10 @@ def _shared_memory(line: LogLine, following: Following) -> Iterator[Fact]:
 
 def _retry(line: LogLine, following: Following) -> Iterator[Fact]:
     """One more try of a read; the URL or host where the line has it."""
+    loader = _LOADER.search(line.text)
     retry, url, pool = _RETRY.search(line.text), _URL.search(line.text), _POOL.search(line.text)
     urllib, endpoint = _URLLIB.search(line.text), _ENDPOINT.search(line.text)
-    detail = "read timed out"
+    detail = "read failed"
     if retry is not None:
         detail = f"retry {retry['k']} of {retry['of']}"
     elif url is not None:
@@ -76,6 +78,8 @@ def _retry(line: LogLine, following: Following) -> Iterator[Fact]:
         detail = f"connection broken: {urllib['why']}"
     elif endpoint is not None:
         detail = f"endpoint {endpoint['url']}"
+    elif loader is not None:
+        detail = f"data loader timed out after {loader['seconds']} s"
     yield make_sign(
         Sign.DATA_RETRY,
         line,
@@ -107,6 +111,10 @@ _RULES: tuple[Rule, ...] = (
             "[Retry ",
             "after connection broken by ",
             "timeout on endpoint URL",
+            "Max retries exceeded with url",
+            "Too Many Requests for url",
+            "Got disconnected from remote data host",
+            "DataLoader timed out after",
         ),
         _retry,
     ),
