@@ -8,6 +8,7 @@ the fault slows it now or its state may be corrupt. A software cause is never an
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import dataclass
 from typing import Literal
@@ -253,7 +254,8 @@ def _for_node(case: Case, chosen: Hypothesis, prices: Prices) -> Decision:
             tie = " (a tie: the less disruptive)" if cost.is_tie(evict, wait) else ""
             why = f"waiting costs {wait:,.0f} GPU-h, evicting {evict:,.0f}{tie}"
             return Action.CORDON_AT_CHECKPOINT, "arithmetic", why
-        if chosen.degrades and (chosen.slowdown or 1.0) > (cost.break_even_slowdown(stakes) or 1e9):
+        dear = (chosen.slowdown or 1.0) > (cost.break_even_slowdown(stakes) or math.inf)
+        if chosen.degrades and dear and chosen.kind is not Kind.STRAGGLER:
             return Action.EVICT_NOW, "rule", f"{chosen.degrades_why}: it degrades the run now"
     if chosen.xid is not None and _only_watch(chosen.xid):
         return Action.WATCH, "rule", f"XID {chosen.xid} asks for nothing by itself"
@@ -297,11 +299,12 @@ def _stops_job(case: Case, prices: Prices, action: Action) -> Question:
         return Question(id="stops-job", answer="no", why="this action stops nothing", gpu_hours=0.0)
     evict = None if prices.stakes is None else round(cost.evict_gpu_hours(prices.stakes), 2)
     if action is Action.CORDON_AT_CHECKPOINT:
+        would = "" if evict is None else f" ({evict:,.0f} GPU-h)"
         return Question(
             id="stops-job",
             answer="no",
-            why="a cordon stops nothing; evicting now would",
-            gpu_hours=0.0 if evict is None else evict,
+            why=f"a cordon stops nothing; evicting would{would}",
+            gpu_hours=0.0,
         )
     return Question(
         id="stops-job", answer="yes", why="recompute since the checkpoint, and a restart", gpu_hours=evict
@@ -345,7 +348,8 @@ def _worse(case: Case, chosen: Hypothesis | None, prices: Prices) -> Question:
     elif case.stop.stopped and chosen.remedy is Remedy.CODE:
         answer, why = "yes", "a restart runs into the same bug"
     else:
-        why = chosen.worsens_why or "the evidence does not tell"
+        unknown = "nothing is wrong" if _is_healthy(chosen) else "the evidence does not tell"
+        why = chosen.worsens_why or unknown
     gpu_hours = None
     if answer == "yes" and prices.stakes is not None:
         s = prices.stakes

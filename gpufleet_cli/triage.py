@@ -137,7 +137,13 @@ def _one(parser: Parser, evidence: Evidence, *, strict: bool) -> list[Fact]:
         )
     except ParseError as exc:
         return [_gap_of(evidence, exc)]
-    return [found] if isinstance(found, Gap) else found
+    facts: list[Fact] = [found] if isinstance(found, Gap) else found
+    damage = evidence.damage()
+    if damage is not None:
+        facts.append(
+            Gap(what=f"file {evidence.path}", why=damage, origin=Origin(path=evidence.path))
+        )
+    return facts
 
 
 def _gap_of(evidence: Evidence, exc: ParseError) -> Gap:

@@ -343,7 +343,8 @@ def _ruled_out(case: Case, suspects: set[int]) -> tuple[str, ...]:
     innocent = sorted(set(case.witnesses) - suspects)
     out = []
     if innocent:
-        out.append(f"{len(innocent)} ranks that reported a timeout themselves: they waited")
+        who = f"{_names(set(innocent))}, which" if len(innocent) == 1 else f"{len(innocent)} ranks that"
+        out.append(f"{who} reported a timeout: they waited" if len(innocent) > 1 else f"{who} waited itself")
     effects = sorted({p.event.xid for p in case.xids if p.reading.role == "effect"})
     if effects:
         out.append("XID " + ", ".join(map(str, effects)) + ": symptoms, never a cause")
@@ -393,7 +394,8 @@ def _loudest(case: Case, guilty: set[int], chosen: Hypothesis | None) -> tuple[W
         if rank_ in waited:
             timeout = waited[rank_].fact
             seq = "" if timeout.seq is None else f" {timeout.seq}"
-            for_whom = f" for {_names(guilty)}" if 0 < len(guilty) <= 4 else ""
+            waited_for = chosen is not None and chosen.kind is not Kind.COLLECTIVE_MISMATCH
+            for_whom = f" for {_names(guilty)}" if waited_for and 0 < len(guilty) <= 4 else ""
             why = f"its watchdog waited {timeout.ran_ms / 1000:,.0f} s in {timeout.op}{seq}{for_whom}"
         elif chosen is not None and chosen.kind is Kind.HEALTHY:
             why = "its errors came after the end of training"

@@ -173,6 +173,8 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
     quiet = silence.by_rank(writes, places, offsets)
     timeout_s, timeout_source = _timeout(given, timeouts, graph)
     newest = _newest(given, captured_ns, signs, timeouts, steps, quiet, graph)
+    if captured_ns is None:
+        newest = _newest_of_hosts(subject.current, newest)
     now = as_of_ns if as_of_ns is not None else newest
     onset = _onset(timeouts, graph, signs, steps)
     saves = timeline.checkpoints(signs, earlier_signs, given, onset)
@@ -347,6 +349,18 @@ def _newest(
         times.append(steps.last_step_ns)
     if graph is not None and graph.newest_ns is not None:
         times.append(graph.newest_ns)
+    return max(times, default=None)
+
+
+def _newest_of_hosts(facts: Sequence[Fact], newest: int | None) -> int | None:
+    """The newest time of logs, kernel lines and schedulers together; undated lines count for nothing."""
+    times = [] if newest is None else [newest]
+    times += [
+        f.at_ns
+        for f in facts
+        if isinstance(f, HostEvent | XidEvent | SxidEvent) and f.at_ns is not None and f.year_stated
+    ]
+    times += [f.ended_ns for f in facts if isinstance(f, SchedulerJob) and f.ended_ns is not None]
     return max(times, default=None)
 
 

@@ -127,7 +127,7 @@ def _node(
         kind=Kind.NETWORK,
         rule=NAME,
         summary=f"{node} {what}"
-        + (f"; {len(accused)} nodes accuse it" if accused and own else "")
+        + (f"; {_count(len(accused), 'node')} could not reach it" if accused and own else "")
         + ".",
         claims=tuple(found),
         remedy=Remedy.NODE if own else Remedy.PROCESS,
@@ -139,6 +139,10 @@ def _node(
         reason_tag="network adapter" if own else "unreachable peer",
         would_settle=f"port counters and the kernel log of {node}",
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _ranks_by_host(case: Case, host: str) -> tuple[int, ...]:
