@@ -16,7 +16,7 @@ from gpufleet_cli.facts import IdentityLink, Link, Origin
 
 _NODE_LABELS = ("node", "kubernetes_node", "node_name", "nodename", "Hostname", "hostname", "host")
 _UUID_LABELS = ("UUID", "uuid", "gpu_uuid", "GPU_UUID")
-_EXPORTER = ("dcgm-exporter", "dcgm_exporter", "nvidia-dcgm", "gpu-exporter", "exporter")
+_EXPORTER = ("dcgm-exporter", "dcgm_exporter", "nvidia-dcgm")
 
 
 class Gpu(NamedTuple):
@@ -61,11 +61,15 @@ def node_of(labels: Mapping[str, str]) -> str | None:
     exporter = labels.get("pod") if labels.get("exported_pod") else None
     for name in _NODE_LABELS:
         value = labels.get(name)
-        if value and value != exporter and not any(word in value for word in _EXPORTER[:3]):
+        if value and value != exporter and not _is_exporter(value):
             return value
     instance = labels.get("instance", "")
     address, _, port = instance.rpartition(":")
     return (address if port.isdecimal() else instance) or None
+
+
+def _is_exporter(name: str) -> bool:
+    return any(word in name for word in _EXPORTER)
 
 
 def pod_of(labels: Mapping[str, str]) -> tuple[str | None, str | None, str | None]:
@@ -79,7 +83,7 @@ def pod_of(labels: Mapping[str, str]) -> tuple[str | None, str | None, str | Non
         if not name:
             continue
         holder = labels.get(container) or None
-        if any(word in name or word == holder for word in _EXPORTER[:3]) or holder == "exporter":
+        if _is_exporter(name) or _is_exporter(holder or "") or holder == "exporter":
             return None, None, None
         return name, labels.get(namespace) or None, holder
     return None, None, None
