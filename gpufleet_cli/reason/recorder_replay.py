@@ -21,9 +21,15 @@ from gpufleet_cli.reason.recorder_world import Group, Role, Slot, Wait, World
 
 @dataclass(slots=True)
 class Ghost:
-    """A rank without a dump: where it would wait, and its counters by group, if healthy."""
+    """A rank without a dump: where it would wait, and its counters by group, if healthy.
+
+    `is_partly_known`: its role has groups of which no member left a dump. `is_sure`: a rank with a
+    dump shows that the operation it would wait in is not over, so it cannot stand behind it.
+    """
 
     rank: int
+    is_partly_known: bool = True
+    is_sure: bool = False
     wait: Wait | None = None
     entered: dict[int, int] = field(default_factory=dict)
     completed: dict[int, int] = field(default_factory=dict)
@@ -43,13 +49,14 @@ class Script:
     """The program of a role, as the rank that got furthest has recorded its end.
 
     `places[slot]` are the lines of that slot's collectives and `seqs[slot]` their numbers, both
-    rising; `sends` are the lines that send; `entered` is how far that rank got in each slot.
+    rising; `entered` is how far that rank got in each slot. `facing` gives, for lines that send or
+    receive, the other side's place in the group and its number of the same transfer.
     """
 
     lines: tuple[Line, ...]
     places: Mapping[Slot, list[int]]
     seqs: Mapping[Slot, list[int]]
-    sends: tuple[int, ...]
+    facing: Mapping[int, tuple[int, int]]
     entered: Mapping[Slot, int]
 
 
@@ -67,7 +74,7 @@ def ghosts(world: World, missing: Iterable[int]) -> dict[int, Ghost]:
         own = recorder_world.slots(world, memberships.get(rank, []))
         key = recorder_world.role(world, rank, own)
         if key not in scripts:
-            scripts[key] = _script(world, roles.get(key, []))
+            scripts[key] = _script(world, roles.get(key) or _wider(key, roles))
         script = scripts[key]
         found[rank] = Ghost(rank) if script is None else _replay(rank, own, script, shared)
     return found
@@ -89,6 +96,16 @@ def _roles(world: World) -> dict[Role, list[int]]:
         own = recorder_world.slots(world, numbers)
         found[recorder_world.role(world, rank, own)].append(rank)
     return found
+
+
+def _wider(key: Role, roles: Mapping[Role, list[int]]) -> list[int]:
+    """Ranks of the one role that has these slots and more: groups of which no member left a dump
+    are known of a missing rank only through its role."""
+    slots, places = key
+    found = [role for role in roles if set(slots) <= set(role[0]) and set(places) <= set(role[1])]
+    if len({role[1] for role in found}) != 1:
+        return []
+    return roles[min(found, key=lambda role: (len(role[0]), role))]
 
 
 def _script(world: World, ranks: Sequence[int]) -> Script | None:
@@ -120,8 +137,7 @@ def _script(world: World, ranks: Sequence[int]) -> Script | None:
         for slot, group in own.items()
         if (count := group.seen[best].last_enqueued) is not None
     }
-    sends = tuple(i for i, line in enumerate(lines) if any(send for _, send in line.kind.peers))
-    return Script(tuple(lines), places, seqs, sends, entered)
+    return Script(tuple(lines), places, seqs, _facing(world, best, own, lines), entered)
 
 
 def _progress(dump: RankDump) -> int:
@@ -148,11 +164,14 @@ def _replay(
             passed = bisect_right(script.seqs.get(slot, []), shared[group.number])
             if passed:
                 position = max(position, script.places[slot][passed - 1] + 1)
-    for i in script.sends[bisect_left(script.sends, position) :]:
+    for i in sorted(script.facing):
         line = script.lines[i]
-        if line.slot in own and _is_received(own[line.slot], line):
+        if i >= position and line.slot in own and _is_done(own[line.slot], *script.facing[i]):
             position = i + 1
-    ghost = Ghost(rank)
+    reached = position
+    while position < len(script.lines) and _is_unsure(rank, own, script, position):
+        position += 1
+    ghost = Ghost(rank, is_partly_known=not set(script.entered) <= set(own))
     for slot, group in own.items():
         count = _entered_by(script, slot, position)
         done = max(count, shared.get(group.number, 0))
@@ -161,6 +180,7 @@ def _replay(
         line = script.lines[position]
         if line.slot in own:
             ghost.wait = _wait(rank, own, line)
+            ghost.is_sure = position == reached and bool(own[line.slot].seen)
             if not line.kind.is_p2p:
                 ghost.entered[ghost.wait.group] = line.seq
     return ghost
@@ -175,18 +195,75 @@ def _entered_by(script: Script, slot: Slot, position: int) -> int:
     return seqs[before - 1] if before else seqs[0] - 1
 
 
-def _is_received(group: Group, line: Line) -> bool:
-    return any(is_send and _received(group, peer, line.seq) for peer, is_send in line.kind.peers)
-
-
-def _received(group: Group, peer: int, seq: int) -> bool:
-    """Whether the peer of a pair has completed its operation of this number, a receive."""
-    other = group.rank_at(peer)
-    seen = None if other is None else group.seen.get(other)
-    if seen is None or len(group.members) != 2 or seen.last_p2p is None or seen.last_p2p < seq:
+def _is_unsure(rank: int, own: Mapping[Slot, Group], script: Script, position: int) -> bool:
+    """Whether a line is a transfer of which nothing tells that it is not over."""
+    line = script.lines[position]
+    if not line.kind.is_p2p or position in script.facing or line.slot not in own:
         return False
-    open_from = min((op.seq for op in seen.open_ops if op.is_p2p), default=seq + 1)
-    return seq < open_from
+    group = own[line.slot]
+    me = group.index(rank)
+    others = [group.rank_at(place) for place, _ in line.kind.peers]
+    return not any(
+        (me, not is_send) in op.peers
+        for other, (_, is_send) in zip(others, line.kind.peers, strict=True)
+        if other in group.seen
+        for op in group.seen[other].open_ops
+    )
+
+
+def _is_done(group: Group, place: int, seq: int) -> bool:
+    """Whether the other side of a transfer has completed it, by its own number of it."""
+    other = group.rank_at(place)
+    seen = None if other is None else group.seen.get(other)
+    if seen is None or seen.last_p2p is None or seen.last_p2p < seq:
+        return False
+    return all(op.seq != seq for op in seen.open_ops if op.is_p2p)
+
+
+def _facing(
+    world: World, rank: int, own: Mapping[Slot, Group], lines: Sequence[Line]
+) -> dict[int, tuple[int, int]]:
+    """The other side's number of each transfer of a rank.
+
+    The n-th send of one side is the n-th receive of the other; rings may have wrapped differently,
+    so both are counted back from the newest transfer that is done.
+    """
+    mine: dict[tuple[Slot, int, bool], list[int]] = defaultdict(list)
+    for i, line in enumerate(lines):
+        if line.kind.is_p2p and len(line.kind.peers) == 1:
+            mine[line.slot, *line.kind.peers[0]].append(i)
+    found: dict[int, tuple[int, int]] = {}
+    for (slot, place, is_send), indexes in mine.items():
+        group = own[slot]
+        other, me = group.rank_at(place), group.index(rank)
+        if other is None or me is None or other not in world.dumps or other not in group.seen:
+            continue
+        theirs = _transfers(world, other, group, (me, not is_send))
+        open_here = _open_numbers(group, rank)
+        open_there = _open_numbers(group, other)
+        done = sum(lines[i].seq not in open_here for i in indexes)
+        done_there = sum(seq not in open_there for seq in theirs)
+        for nth, i in enumerate(indexes):
+            at = nth - done + done_there
+            if 0 <= at < len(theirs):
+                found[i] = (place, theirs[at])
+    return found
+
+
+def _transfers(world: World, rank: int, group: Group, wanted: tuple[int, bool]) -> list[int]:
+    """A rank's own numbers of its sends to, or receives from, one member."""
+    program = unpack(world.dumps[rank].program)
+    place = world.own[rank].index(group.number)
+    rows = {
+        row
+        for row, kind in enumerate(program.kinds)
+        if kind.group == place and kind.is_p2p and wanted in kind.peers
+    }
+    return [s for row, s in zip(program.order, program.seqs, strict=True) if row in rows]
+
+
+def _open_numbers(group: Group, rank: int) -> set[int]:
+    return {op.seq for op in group.seen[rank].open_ops if op.is_p2p}
 
 
 def _wait(rank: int, own: Mapping[Slot, Group], line: Line) -> Wait:

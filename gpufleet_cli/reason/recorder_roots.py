@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpufleet_cli.reason.recorder_finding import GraphClaim, Root, Terminal
 from gpufleet_cli.reason.recorder_graph import Graph, Operation, Parts, components
@@ -48,25 +48,73 @@ def roots(graph: Graph) -> list[Root]:
     found: list[Root] = []
     for cluster in _clusters(parts, ends):
         found += _of_cluster(graph, parts, backward, cluster)
+    found = _merged(graph, found)
     return sorted(found, key=lambda r: (-r.share, list(Terminal).index(r.kind), r.ranks))
+
+
+def _merged(graph: Graph, found: Sequence[Root]) -> list[Root]:
+    """Hidden ends as one where the groups that would join them left no dump at all: the waiting
+    behind one missing rank may then lead to the other."""
+    loose = [
+        root
+        for root in found
+        if root.kind is Terminal.HIDDEN
+        and any(graph.ghosts[r].is_partly_known for r in root.ranks if r in graph.ghosts)
+    ]
+    if len(loose) < 2:
+        return list(found)
+    first = max(loose, key=lambda root: (root.share, [-r for r in root.ranks]))
+    ranks = tuple(sorted({rank for root in loose for rank in root.ranks}))
+    blocked = sum(root.blocked for root in loose)
+    waits = len(graph.world.waits)
+    claims = claims_of_unknown(graph, Terminal.HIDDEN, ranks, None, blocked)
+    one = replace(
+        first, ranks=ranks, blocked=blocked, share=min(1.0, blocked / waits), claims=claims
+    )
+    return [one, *(root for root in found if root not in loose)]
 
 
 def _ends(graph: Graph, parts: Parts, part: int) -> list[End]:
     nodes = parts.parts[part]
     ranks = sorted(node for node in nodes if node >= 0)
+    replayed = [rank for rank in ranks if graph.is_ghost(rank)]
+    if replayed:  # a circle through a place that was only worked out convicts nobody
+        entered = {r for node in nodes if node < 0 for r in graph.operations[-1 - node].at}
+        among = sorted({*replayed, *(entered & graph.ghosts.keys())})
+        return [End(part, Terminal.HIDDEN, tuple(among), _operation_of(graph, replayed[0]))]
     if len(ranks) > 1:
         return [End(part, Terminal.CYCLE, tuple(ranks), _operation_of(graph, ranks[0]))]
     if len(nodes) > 1 or (ranks and ranks[0] in graph.stalled):
         return [End(part, Terminal.GPU_STALLED, tuple(ranks), _operation_of(graph, ranks[0]))]
     if ranks:
-        kind = Terminal.HOST_SILENT if ranks[0] in graph.world.dumps else Terminal.HIDDEN
-        return [End(part, kind, tuple(ranks), None)]
+        if ranks[0] in graph.world.dumps:
+            return [End(part, Terminal.HOST_SILENT, tuple(ranks), None)]
+        return [End(part, Terminal.HIDDEN, tuple(ranks), None)]
     operation = graph.operations[-1 - nodes[0]]
     everyone = sorted({*operation.at, *operation.pair})
-    absent = tuple(rank for rank in everyone if rank not in graph.world.dumps)
+    absent = [rank for rank in everyone if rank not in graph.world.dumps]
     if absent:
-        return [End(part, Terminal.HIDDEN, absent, operation)]
+        return [End(part, Terminal.HIDDEN, tuple(absent), operation)]
     return [End(part, Terminal.IN_FLIGHT, tuple(everyone), operation)]
+
+
+def _perhaps(graph: Graph, absent: Sequence[int]) -> tuple[int, ...]:
+    """The set that an end among missing ranks leaves.
+
+    Where dumps show that a missing rank cannot have left its operation, which all others have
+    entered, it is one of those in there. Else it may have gone on and wait itself, for another
+    missing rank or for one that has a dump and nothing open: in a stall everybody else waits.
+    """
+    if _is_sure(graph, absent):
+        return tuple(sorted(absent))
+    waited_for = {rank for op in graph.operations for rank in (*op.behind, *op.at)}
+    idle = {rank for rank in graph.world.dumps if rank not in graph.world.waits}
+    perhaps = {r for r, ghost in graph.ghosts.items() if r in waited_for or not ghost.is_sure}
+    return tuple(sorted({*absent, *perhaps, *idle}))
+
+
+def _is_sure(graph: Graph, absent: Sequence[int]) -> bool:
+    return all(rank in graph.ghosts and graph.ghosts[rank].is_sure for rank in absent)
 
 
 def _operation_of(graph: Graph, rank: int) -> Operation | None:
@@ -109,7 +157,7 @@ def _reaching(
     *,
     through_ghosts: bool = True,
 ) -> set[int]:
-    """Present ranks that wait, directly or not, for one of the ends (themselves not counted)."""
+    """Present ranks that wait, directly or not, for one of the ends; convicted ones not counted."""
     todo = [end.part for end in ends]
     own = {rank for part in todo for rank in parts.parts[part] if rank >= 0}
     seen = set(todo)
@@ -131,7 +179,9 @@ def _reaching(
         for rank in (*end.operation.at, *end.operation.pair)
         if rank in graph.world.dumps
     }
-    return (found | at) - own if all(end.kind in CONVICTED for end in ends) else found | at
+    if all(end.kind in CONVICTED for end in ends):
+        return found - own
+    return found | at | {rank for rank in own if rank in graph.world.dumps}
 
 
 def _of_cluster(
@@ -153,14 +203,22 @@ def _of_cluster(
     }
     by_part = {end.part: end for end in others}
     while reach:
-        part = max(reach, key=lambda p: (len(reach[p] - explained), -_size(by_part[p]), -p))
-        news = reach.pop(part) - explained
+        best = max(reach, key=lambda p: (len(reach[p] - explained), -_size(by_part[p]), -p))
+        news = reach[best] - explained
         if not news:
             break
-        end = by_part[part]
-        reached = news | explained if end.kind is Terminal.HIDDEN and not found else news
-        found.append(_root(graph, end.kind, [end], reached & set(graph.world.waits), virtual=False))
-        explained |= news
+        kind = by_part[best].kind
+        alike = [best]
+        if kind is Terminal.HIDDEN:
+            # Ends that explain the same are told apart by nothing, and an end of which little is
+            # known may lead to any other: all of these stay in the set.
+            hidden = [p for p in sorted(reach) if by_part[p].kind is Terminal.HIDDEN]
+            sure = all(_is_sure(graph, by_part[p].ranks) for p in hidden)
+            alike = [p for p in hidden if reach[p] >= news or not sure]
+        reached = set().union(*(reach.pop(part) for part in alike)) & set(graph.world.waits)
+        same = [by_part[best], *(by_part[part] for part in alike if part != best)]
+        found.append(_root(graph, kind, same, reached - explained, virtual=False))
+        explained |= reached
     return found
 
 
@@ -172,6 +230,8 @@ def _root(
     graph: Graph, kind: Terminal, ends: Sequence[End], reached: set[int], *, virtual: bool
 ) -> Root:
     ranks = tuple(sorted({rank for end in ends for rank in end.ranks}))
+    if kind is Terminal.HIDDEN:
+        ranks = _perhaps(graph, ranks)
     blocked = len(graph.world.waits)
     waited_on = _waited_on(graph, ranks, ends)
     claims: tuple[GraphClaim, ...]
@@ -194,11 +254,13 @@ def _root(
 
 
 def _waited_on(graph: Graph, ranks: Sequence[int], ends: Sequence[End]) -> CollectiveRef:
-    """The operation that most ranks wait in for these ends."""
+    """The operation that most ranks wait in for these ends, or that is the end itself."""
     wanted = set(ranks)
-    direct = [op for op in graph.operations if not wanted.isdisjoint(op.behind)]
+    direct = [
+        end.operation for end in ends if end.operation is not None and end.kind not in CONVICTED
+    ]
     if not direct:
-        direct = [end.operation for end in ends if end.operation is not None]
+        direct = [op for op in graph.operations if not wanted.isdisjoint(op.behind)]
     if not direct:
         return CollectiveRef()
     best = max(direct, key=lambda op: (_present(graph.world.dumps, op), -op.number))
