@@ -214,7 +214,7 @@ def _verdict(case: Case, ranked: list[Weighed], confidence: float) -> Verdict:
         kind=chosen.kind,
         culprits=culprits,
         confidence=round(confidence, 3),
-        summary=chosen.summary,
+        summary=chosen.summary + _innocents(case, chosen, guilty),
         collective=waited,
         evidence=tuple(sorted(chosen.claims, key=lambda c: -abs(c.weight))),
         witness_count=len(set(case.witnesses) - guilty),
@@ -224,6 +224,20 @@ def _verdict(case: Case, ranked: list[Weighed], confidence: float) -> Verdict:
         would_settle=chosen.would_settle,
         settle_command=chosen.settle_command,
     )
+
+
+def _innocents(case: Case, chosen: Hypothesis, guilty: set[int]) -> str:
+    """The sentence that clears those who waited, where the summary does not say it yet."""
+    waited = len(set(case.witnesses) - guilty)
+    where = chosen.collective
+    if not guilty or waited == 0 or where is None or where.op is None or "waited" in chosen.summary:
+        return ""
+    if chosen.kind is Kind.COLLECTIVE_MISMATCH:
+        return ""
+    seq = "" if where.seq is None else f" {where.seq}"
+    many = f"{waited:,} other ranks" if waited > 1 else "other rank"
+    whom = "it" if len(guilty) == 1 else "them"
+    return f" The {many} waited for {whom} in {where.op}{seq}; they are innocent."
 
 
 def culprits_of(case: Case, chosen: Hypothesis) -> tuple[Culprit, ...]:

@@ -170,7 +170,11 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
         placed_progress, [f for f in subject.earlier if isinstance(f, Progress)], given
     )
     writes = _of(subject.current, Writes)
-    quiet = silence.by_rank(writes, places, offsets)
+    complained: dict[int, int] = {}
+    for timeout in timeouts:
+        if timeout.rank is not None and timeout.at_ns is not None:
+            complained.setdefault(timeout.rank, timeout.at_ns)
+    quiet = silence.by_rank(writes, places, offsets, complained)
     timeout_s, timeout_source = _timeout(given, timeouts, graph)
     newest = _newest(given, captured_ns, signs, timeouts, steps, quiet, graph)
     if captured_ns is None:

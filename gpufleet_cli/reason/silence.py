@@ -16,25 +16,48 @@ from gpufleet_cli.reason.topology import Topology
 
 
 def by_rank(
-    writes: Iterable[Writes], topology: Topology, offsets: Mapping[str, clocks.Offset]
+    writes: Iterable[Writes],
+    topology: Topology,
+    offsets: Mapping[str, clocks.Offset],
+    complained_ns: Mapping[int, int],
 ) -> dict[int, Silence]:
-    """One Silence per rank that wrote, over all streams that carry it."""
+    """One Silence per rank that wrote, over all streams that carry it.
+
+    `complained_ns` is each rank's first complaint: what it wrote afterwards under another prefix
+    (stack frames carry none) is no ordinary sign of life.
+    """
     found: dict[int, list[Writes]] = {}
     for write in writes:
         rank = topology.by_speaker.get(write.speaker)
         if rank is not None:
             found.setdefault(rank, []).append(write)
-    return {rank: _merge(rank, found[rank], topology, offsets) for rank in sorted(found)}
+    return {
+        rank: _merge(rank, found[rank], topology, offsets, complained_ns.get(rank))
+        for rank in sorted(found)
+    }
 
 
 def _merge(
-    rank: int, writes: list[Writes], topology: Topology, offsets: Mapping[str, clocks.Offset]
+    rank: int,
+    writes: list[Writes],
+    topology: Topology,
+    offsets: Mapping[str, clocks.Offset],
+    complained_ns: int | None,
 ) -> Silence:
     ordered = sorted(writes, key=lambda w: (w.last_normal_ns or 0, w.last_line, w.path))
-    newest = ordered[-1]
     node = topology.node_of(rank)
+    before = [
+        w
+        for w in ordered
+        if complained_ns is None
+        or w.last_normal_ns is None
+        or (clocks.corrected(w.last_normal_ns, node, offsets) or 0) < complained_ns
+    ]
+    newest = (before or ordered)[-1]
     last = max((w.last_ns for w in writes if w.last_ns is not None), default=None)
-    sign = max((w.last_normal_ns for w in writes if w.last_normal_ns is not None), default=None)
+    sign = newest.last_normal_ns
+    if sign is None and complained_ns is not None and any(w.last_normal_ns for w in writes):
+        sign = complained_ns  # it wrote ordinary lines until then, the last of which is not kept
     habits = [w.habit_s for w in writes if w.habit_s is not None]
     error = clocks.error_s(node, offsets)
     if not newest.zone_stated:

@@ -82,11 +82,10 @@ def _xid(case: Case, placed: PlacedXid) -> Hypothesis:
     nodes = () if placed.node is None else (placed.node,)
     corrupts = _is_uncontained(case, placed)
     worse = reading.entry.worsens
-    where = ranks_text(ranks) if ranks else (placed.node or "a GPU")
     return Hypothesis(
         kind=Kind.HARDWARE,
         rule=NAME,
-        summary=f"{where[:1].upper()}{where[1:]}: XID {event.xid}, {reading.summary}.",
+        summary=_xid_summary(case, placed),
         claims=tuple(found),
         remedy=Remedy.NODE,
         ranks=ranks,
@@ -103,6 +102,18 @@ def _xid(case: Case, placed: PlacedXid) -> Hypothesis:
         reason_tag=f"XID {event.xid}",
         would_settle="" if ranks else "the GPU's rank: NCCL init lines or DCGM labels of that node",
     )
+
+
+def _xid_summary(case: Case, placed: PlacedXid) -> str:
+    event, reading = placed.event, placed.reading
+    what = f"{reading.summary} (XID {event.xid})"
+    if placed.rank is None:
+        return f"{placed.node or 'A GPU'}: {what}."
+    silence = case.silence.get(placed.rank)
+    went_silent = silence is not None and not silence.complained and case.stop.stopped
+    if silence is not None and went_silent and silence.last_sign_ns is not None:
+        return f"Rank {placed.rank} went silent{claims.when(silence.last_sign_ns)}: {what}."
+    return f"Rank {placed.rank}: {what}."
 
 
 def _degrading(answer: str) -> str:
