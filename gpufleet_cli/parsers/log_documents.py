@@ -98,7 +98,7 @@ def read_document(head: bytes, load: Callable[[], bytes], size: int) -> Document
 def is_logcli(sample: Sequence[str]) -> bool:
     """Text of `logcli`, which is newest first by default."""
     found = sum(1 for line in sample if loki.peel(line) is not None)
-    return found >= 2 and found * 10 >= len(sample) * 8
+    return found >= 2 and found * 10 >= len(sample) * 6
 
 
 def sorted_logcli(lines: Sequence[str]) -> Document:

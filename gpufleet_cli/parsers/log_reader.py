@@ -10,9 +10,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gpufleet_cli.parsers import log_parts
 from gpufleet_cli.parsers.log_pages import Page
+from gpufleet_cli.parsers.log_text import TEXT_LIMIT, decode, printable
 from gpufleet_cli.parsers.wrappers import (
-    Plan,
     Unwrapped,
     collector,
     plan_for,
@@ -23,26 +24,15 @@ from gpufleet_cli.parsers.wrappers.layer import Value, Who, join, who_of
 from gpufleet_cli.parsers.wrappers.paths import Hints
 from gpufleet_cli.timestamps import ISO, Stamp, match_iso
 
-TEXT_LIMIT = 65_536
 SAMPLE_HEAD = 48
 SAMPLE_TAIL = 24
 PAGE_SHIFT = 40
 _CACHED_LINES = 20_000
-_MAX_PARTS = 256
 _MAX_PIECES = 512
-_JOINED_LIMIT = 1 << 20
 
-_CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
-)
-_ANSI = re.compile(
-    r"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\)|[@-Z\\^_])"
-)
 _GLUED = re.compile(
     r"(?<=[^\s])[ \t]{0,4}(?=\[[A-Za-z_]{1,16}\d{1,6}\]:\s?(?:\[[IWEF](?:\d{3,4} \d\d:| [A-Z])|Traceback \(most|\[rank\d))"
 )
-_PART = re.compile(rb"\S{20,40} std(?:out|err) P(?::\S{1,32})? ")
-_STREAM = re.compile(rb'[ "](std(?:out|err))[ "]')
 _IDENTITY = ("rank", "prefix_rank", "local_rank", "task", "pid")
 
 
@@ -82,23 +72,6 @@ class Raw(NamedTuple):
     glued: tuple[Raw, ...] = ()
 
 
-def decode(data: bytes) -> str:
-    """UTF-8, and Latin-1 for a line that is not."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
-
-
-def printable(text: str) -> str:
-    """Text without ANSI, C0, C1 and direction marks; tabs and newlines stay."""
-    if text.isprintable():
-        return text
-    if "\x1b" in text:
-        text = _ANSI.sub("", text)
-    return _CONTROL.sub("", text)
-
-
 class LineReader:
     """The lines of one stream. What fills up is the cache of lines and of voices."""
 
@@ -109,7 +82,9 @@ class LineReader:
         self._voices: dict[tuple[Who, ...], Voice] = {}
         self._only: Voice | None = None
         self._lines: dict[int, Raw] = {}
+        self._parts: dict[int, bool] = {}
         sample = self._sample()
+        self.is_runtime_file = any(log_parts.RUNTIME.match(line) for line in sample)
         plan = plan_for(sample)
         found = [unwrap(line, plan) for line in sample]
         owns = [program.read(one.text or " ", near_ns=one.ns) for one in found]
@@ -164,12 +139,21 @@ class LineReader:
         if known is not None:
             return known
         page = self.pages[page_index]
-        first = _first_part(page.data, start)
+        first = log_parts.first_part(page.data, start) if self._may_have_parts(page) else start
         raw = self._read(page, page_index, first)
         if len(self._lines) >= _CACHED_LINES:
             self._lines.clear()
         self._lines[pos] = raw
         return raw
+
+    def _may_have_parts(self, page: Page) -> bool:
+        """Whether the runtime's file has split lines at all; looked up once for each page."""
+        if not self.is_runtime_file:
+            return False
+        known = self._parts.get(id(page))
+        if known is None:
+            known = self._parts[id(page)] = log_parts.has_parts(page.data)
+        return known
 
     def window(self, page_index: int, start: int, end: int) -> Raw:
         """A piece out of a line too long to read: its text, with time and speaker of the line."""
@@ -227,7 +211,7 @@ class LineReader:
             ns, stated, coarse = found.ns, found.zone_stated, found.coarse
         parts: tuple[int, ...] = ()
         if found.partial and rest is not None:
-            text, parts, end = _joined(page.data, rest, start, end, plan)
+            text, parts, end = log_parts.joined(page.data, rest, start, end, plan)
             inner = unwrap(text, plan)
             whos, rest = whos + inner.whos, inner.text
         pos = (page_index << PAGE_SHIFT) + start
@@ -265,53 +249,6 @@ class LineReader:
         rest = text[cut.end() :]
         raw = self._unwrapped(page, page_index, bounds, rest, outer, inner)
         return text[: cut.start()], (raw._replace(glued=()), *raw.glued)
-
-
-def _joined(
-    data: bytes, text: str, start: int, end: int, plan: Plan
-) -> tuple[str, tuple[int, ...], int]:
-    """A line that the runtime split, whole again: the further parts of the same byte stream."""
-    stream = _byte_stream(data[start:end])
-    pieces, parts, size = [text], [], len(text)
-    last, at = end, end + 1
-    for _ in range(_MAX_PARTS):
-        if at >= len(data) or size > _JOINED_LIMIT:
-            break
-        stop = data.find(b"\n", at)
-        stop = len(data) if stop < 0 else stop
-        line = data[at : min(stop, at + TEXT_LIMIT)]
-        if _byte_stream(line) == stream:
-            found = unwrap(printable(decode(line)), plan, depth=1)
-            pieces.append(found.text or "")
-            parts.append(at)
-            size += len(pieces[-1])
-            last = stop
-            if not found.partial:
-                break
-        at = stop + 1
-    return "".join(pieces), tuple(parts), last
-
-
-def _byte_stream(line: bytes) -> bytes | None:
-    """`stdout` or `stderr` of a line of CRI or Docker."""
-    found = _STREAM.search(line[-256:]) if line[:1] == b"{" else _STREAM.search(line[:64])
-    return None if found is None else found[1]
-
-
-def _first_part(data: bytes, start: int) -> int:
-    """The offset of the line that this one continues, itself for nearly all lines."""
-    for _ in range(_MAX_PARTS):
-        if start == 0:
-            return start
-        previous = data.rfind(b"\n", 0, start - 1) + 1
-        head = data[previous : previous + 64]
-        is_part = _PART.match(head) is not None
-        if not is_part and head[:1] == b"{" and start - previous > 8192:
-            is_part = b'"log"' in head and b'\\n"' not in data[start - 256 : start]
-        if not is_part:
-            return start
-        start = previous
-    return start
 
 
 def _with_own(whos: tuple[Who, ...], own: Who) -> tuple[Who, ...]:

@@ -25,8 +25,9 @@ from gpufleet_cli.parsers.log_pages import (
     wide_encoding,
 )
 from gpufleet_cli.parsers.log_progress import joined
-from gpufleet_cli.parsers.log_reader import LineReader, decode, printable
+from gpufleet_cli.parsers.log_reader import LineReader
 from gpufleet_cli.parsers.log_stream import LogStream
+from gpufleet_cli.parsers.log_text import decode, printable
 from gpufleet_cli.parsers.log_writes import StreamEnd, writes_of
 from gpufleet_cli.parsers.wrappers import paths
 from gpufleet_cli.timestamps import ISO, match_iso

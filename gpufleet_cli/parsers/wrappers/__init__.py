@@ -28,9 +28,9 @@ from gpufleet_cli.parsers.wrappers import (
 from gpufleet_cli.parsers.wrappers.layer import Layer, Peel, Who, Wrapper
 
 WRAPPERS: tuple[Wrapper, ...] = (
+    loki,
     kubernetes,
     json_lines,
-    loki,
     nvrx,
     collector,
     launcher,
@@ -38,7 +38,7 @@ WRAPPERS: tuple[Wrapper, ...] = (
     mpi,
     hyperpod,
 )
-AMBIGUOUS: tuple[Wrapper, ...] = (cloudwatch, stern, journal, slurm)
+AMBIGUOUS: tuple[Wrapper, ...] = (journal, cloudwatch, stern, slurm)
 
 MAX_DEPTH = 8
 
@@ -72,9 +72,8 @@ def plan_for(sample: Sequence[str]) -> Plan:
     for _ in range(3):
         fitting = [w for w in AMBIGUOUS if w not in chosen and w.fits(lines)]  # type: ignore[attr-defined]
         chosen += fitting[:1]
-        plan = _plan(chosen)
-        inner = [unwrap(line, plan).text or "" for line in sample]
-        if inner == lines or (not fitting and lines is not sample):
+        inner = [unwrap(line, _plan(chosen)).text or "" for line in sample]
+        if inner == lines:
             break
         lines = inner
     return _plan(chosen)

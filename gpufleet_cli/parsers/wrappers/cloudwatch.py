@@ -44,7 +44,7 @@ def who_of_stream(name: str) -> Who:
 
 def _stream_of(text: str) -> tuple[int, bool, str, int] | None:
     stamp = match_iso(text)
-    if stamp is None or text[stamp.end - 6 : stamp.end - 5] not in ("+", "-"):
+    if stamp is None or not text.startswith("+00:00", stamp.end - 6):
         return None
     found = _STREAM.match(text, stamp.end)
     if found is None or not ("/" in found[1] or "-" in found[1]) or _PROCESS.search(found[1]):

@@ -54,7 +54,7 @@ def peel(text: str) -> Layer | None:
     """Take off host and service; a syslog stamp stays in the text, for its year must be found."""
     found = _TAG.match(text)
     if found is None:
-        found = _LINE.match(text)
+        found = _LINE.match(text) if text[0].isupper() else None
         if found is None:
             return None
         return Layer(text[:15] + " " + text[found.end() :], who=_who(found[1], found[3]))
