@@ -290,7 +290,7 @@ def order_divergence(graph: Graph, circle: Sequence[int]) -> tuple[list[int], li
     world = graph.world
     inside = set(circle)
     votes = _OrderVotes(world)
-    left: set[int] = set()
+    left: dict[int, int] = {}
     late: set[int] = set()
     said = ""
     disputed = [op for op in graph.operations if not op.wait.op.is_p2p and inside & set(op.at)]
@@ -303,7 +303,7 @@ def order_divergence(graph: Graph, circle: Sequence[int]) -> tuple[list[int], li
                 continue
             skipped, stopped = votes.of(rank, operation.wait, wait)
             if skipped > stopped:
-                left.add(rank)
+                left[rank] = max(skipped, left.get(rank, 0))
                 own = world.groups[wait.group].ref(wait.op.op, wait.op.seq)
                 said = said or (
                     f"rank {rank} entered {called(own)} without {called(operation.ref(world))},"
@@ -312,6 +312,8 @@ def order_divergence(graph: Graph, circle: Sequence[int]) -> tuple[list[int], li
                 )
             elif stopped > skipped:
                 late.add(rank)
+    if len(left) > 1 and max(left.values()) < 2:
+        return [], sorted(late), ""  # one against one: each is the other's only witness
     return sorted(left), sorted(late), said
 
 
@@ -326,6 +328,7 @@ class _OrderVotes:
         self.roles: dict[Role, list[int]] = defaultdict(list)
         for rank, own in self.slots.items():
             self.roles[recorder_world.role(world, rank, own)].append(rank)
+        self.programs: dict[int, list[tuple[int, int]]] = {}
 
     def of(self, rank: int, x: Wait, z: Wait) -> tuple[int, int]:
         """How many entered X before Z, and how many Z before X."""
@@ -337,14 +340,40 @@ class _OrderVotes:
         for peer in self.roles[recorder_world.role(self.world, rank, own)][:MOST_PEERS]:
             at_x = self.slots[peer].get(slot_of[x.group])
             at_z = self.slots[peer].get(slot_of[z.group])
-            if peer == rank or at_x is None or at_z is None:
-                continue
-            entered_x = self.world.entered(peer, at_x)
-            entered_z = self.world.entered(peer, at_z)
-            if entered_x is not None and entered_z is not None:
-                before += entered_x >= x.op.seq and entered_z < z.op.seq
-                after += entered_z >= z.op.seq and entered_x < x.op.seq
+            if peer != rank and at_x is not None and at_z is not None:
+                first = self._first(peer, at_x, x.op.seq, at_z, z.op.seq)
+                before += first == "x"
+                after += first == "z"
         return before, after
+
+    def _first(self, peer: int, at_x: Group, x: int, at_z: Group, z: int) -> str:
+        """Which of the two a rank entered first; "" where it has entered neither."""
+        entered_x, entered_z = self.world.entered(peer, at_x), self.world.entered(peer, at_z)
+        if entered_x is None or entered_z is None or (entered_x < x and entered_z < z):
+            return ""
+        if entered_z < z:
+            return "x"
+        if entered_x < x:
+            return "z"
+        places = {n: i for i, n in enumerate(self.world.own[peer])}
+        place_x, place_z = places[at_x.number], places[at_z.number]
+        for group, seq in self._program(peer):
+            if (group, seq) == (place_x, x):
+                return "x"
+            if (group, seq) == (place_z, z):
+                return "z"
+        return ""
+
+    def _program(self, rank: int) -> list[tuple[int, int]]:
+        """(place of the group, number) of a rank's last collectives in program order."""
+        if rank not in self.programs:
+            program = unpack(self.world.dumps[rank].program)
+            self.programs[rank] = [
+                (program.kinds[row].group, seq)
+                for row, seq in zip(program.order, program.seqs, strict=True)
+                if not program.kinds[row].is_p2p
+            ]
+        return self.programs[rank]
 
 
 def order_mismatch(

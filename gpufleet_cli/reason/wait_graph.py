@@ -40,7 +40,7 @@ from gpufleet_cli.verdict import CollectiveRef
 
 NS = 1_000_000_000
 MOST_EARLY = 0.25
-MOST_WAIT, NEARLY_ALL_WAIT = 0.5, 0.8
+MOST_WAIT, NEARLY_ALL_WAIT, FEW_ENDS = 0.75, 0.8, 0.25
 YOUNG_S, YOUNG_PART = 1.0, 0.05
 NODE_LOST_PART = 0.5
 MOST_EDGES = 256
@@ -175,7 +175,9 @@ def _no_fault(
     young = _young(world)
     if young is not None:
         return young
-    if waiting < MOST_WAIT * count:
+    idle = {rank for op in graph.operations for rank in op.behind if rank in world.dumps}
+    idle -= world.waits.keys()
+    if waiting + len(idle) < MOST_WAIT * count or len(idle) > max(2, FEW_ENDS * count):
         text = f"only {waiting:,} of {count:,} ranks have an operation open: a job in mid-step"
         return (_claim(text, first),)
     return None
