@@ -1,8 +1,8 @@
 """Kernel messages inside another log: a log store's answer, a collector's export, a pasted line.
 
 Satisfies `log_line.Recogniser`. The wrapper gives time and speaker; a prefix of the kernel's own
-inside the text is taken off as in a file. Not for files that `kernel_log.matches`, which would be
-read twice.
+inside the text is taken off as in a file. Files that are kernel logs by their name are left to
+`kernel_log`, or their events would count twice.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ PATTERNS: tuple[str, ...] = (
 def recognise(line: LogLine, following: Following) -> Iterator[Fact]:
     """What the message says; Xids from here have the source "log"."""
     del following
+    if kernel_log.is_kernel_path(line.path):
+        return
     read = kernel_prefix.read(line.text, near_ns=line.at_ns)
     if not read.is_kernel:
         return

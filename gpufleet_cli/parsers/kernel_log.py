@@ -57,12 +57,14 @@ _KERNEL_PATH = re.compile(
     r"(?:^|[/._-])(?:dmesg|kern|kernel|klog|kmsg|journal|journalctl|syslog|messages)(?:[/._-]|$)",
     re.IGNORECASE,
 )
-_KERNEL_HEAD = re.compile(
-    rb"NVRM: |SXid \(PCI|[ \t]kernel(?:\[\d{1,5}\])?: |\"_TRANSPORT\" ?: ?\"kernel\"|^_TRANSPORT=kernel"
-    rb"|oom-kill:constraint|^(?:<\d{1,3}>|kern  ?: ?\w{3,7} {0,5}: )?\[ {0,8}\d{1,8}\.\d{6}\] |kern: +\w{3,7}: \["
-    rb"|^\[[^\[\]\d:]{0,16}[^\s\[\]]{1,9} {1,2}\d{1,2} \d\d:\d\d:\d\d 20\d\d\] |^\[ {1,9}\+\d{1,6}\.\d{6}\] ",
-    re.MULTILINE,
+_KERNEL_LINE = re.compile(
+    rb"(?:<\d{1,3}>(?:1 )?|[\w.:-]{1,80}: (?=kern))?(?:(?:kern|user|daemon) {0,8}: {0,8}\w{3,7} {0,5}: {1,5})?"
+    rb"(?:\[ {0,12}\d{1,10}\.\d{6}[\] <]|\[ {1,9}\+\d{1,6}\.\d{6}\] |\[\d{4}-\d\d-\d\dT"
+    rb"|\[[^\[\]:]{0,24}[^\s\[\]\d]{1,9}\.? {1,3}\d{1,2} {1,2}\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})? 20\d\d)?[\] ]"
+    rb"|\[[A-Z][a-z]{2}\d\d \d\d:\d\d\]|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]"
+    rb"|[^\[]{8,60} \S{1,253} (?:[a-z0-7]{3,8}\.[a-z]{3,7} )?kern(?:el)?(?:\[\d{1,5}\])?(?:: | - - ))"
 )
+_JOURNAL_HEAD = re.compile(rb'"_TRANSPORT" ?: ?"|^_TRANSPORT=', re.MULTILINE)
 _DELTAS = re.compile(
     rb"^\[(?:([A-Z][a-z]{2}) ?(\d{1,2}) (\d\d):(\d\d)| {0,9}\+(\d{1,9}\.\d{1,9}))\]", re.MULTILINE
 )
@@ -73,10 +75,16 @@ _GPU_NOTICE = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9a-fA-F]{4,8}:[0-9a-f
 
 
 def matches(path: str, head: bytes) -> bool:
-    """By the name, or by a line that only a kernel log has."""
+    """By the name, or because most lines have a kernel log's prefix. A log that only quotes a few
+    kernel lines is read line by line, by `kernel_lines`."""
     if b"\x00" in head[:1024]:
         return False
-    return bool(_KERNEL_PATH.search(path)) or _KERNEL_HEAD.search(head) is not None
+    return is_kernel_path(path) or _JOURNAL_HEAD.search(head) is not None or _is_mostly_kernel(head)
+
+
+def is_kernel_path(path: str) -> bool:
+    """A name or folder that says dmesg, kern, journal, syslog, messages or the like."""
+    return _KERNEL_PATH.search(path) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +324,7 @@ def _kill(
 
 def _span(data: bytes, evidence: Evidence, file: _File) -> KernelLogSpan | None:
     """First and last time of the log, None for a file that only quotes kernel lines."""
-    if not (_KERNEL_PATH.search(evidence.path) or _is_mostly_kernel(evidence.head)):
+    if not matches(evidence.path, evidence.head):
         return None
     raw = data.split(b"\n", SPAN_LINES)[:SPAN_LINES]
     tail = data[-LINE_CHARS * 4 :].split(b"\n")[-SPAN_LINES:]
@@ -338,8 +346,8 @@ def _span(data: bytes, evidence: Evidence, file: _File) -> KernelLogSpan | None:
 
 
 def _is_mostly_kernel(head: bytes) -> bool:
-    lines = [line for line in head.split(b"\n", 21)[:20] if line.strip()]
-    hits = sum(1 for line in lines if _KERNEL_HEAD.search(line))
+    lines = [line for line in head.split(b"\n", 41)[:40] if line.strip()]
+    hits = sum(1 for line in lines if _KERNEL_LINE.match(line.removeprefix(b"\x1b[32m")))
     return bool(lines) and 2 * hits >= len(lines)
 
 

@@ -29,7 +29,7 @@ _PREFIX = re.compile(rf"(?:{_WORD}(?:[._-](?=.)|$)|(?:{_DATE})[._-])", re.IGNORE
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _PLAIN = re.compile(
     rf"(?:{_WORD}|logs?|var|nodes?|hosts?|evidence|data|files?|sos|crash|etc|proc|run|tmp|pods?|metrics"
-    r"|kernel[-_]logs?|node[-_]logs?|attempt[-_]?\d{1,4}|bundle|case|incident|host_logs|stdin|pasted|\.|)",
+    r"|kernel[-_]logs?|node[-_]logs?|attempt[-_]?\d{1,4}|bundle|case|incident|host_logs|stdin|standard[-_]input|pasted|\.|)",
     re.IGNORECASE,
 )
 _FILE_DATE = re.compile(r"(?<!\d)(20\d\d)[-_.]?(\d\d)[-_.]?(\d\d)(?!\d)")

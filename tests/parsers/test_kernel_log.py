@@ -15,6 +15,7 @@ from gpufleet_cli.facts import (
     KernelLogSpan,
     NodeBoot,
     Origin,
+    Speaker,
     SxidEvent,
     XidEvent,
 )
@@ -28,6 +29,7 @@ from gpufleet_cli.parsers import (
     kernel_xid,
 )
 from gpufleet_cli.parsers.lines import pasted
+from gpufleet_cli.parsers.log_line import LogLine
 from gpufleet_cli.timestamps import format_ns, parse_rfc3339
 
 BUS_LOSS = (
@@ -566,13 +568,39 @@ def test_both_searches_find_the_same() -> None:
     assert len(MESSAGES) + 1 == len(found)
 
 
-def test_what_is_a_kernel_log() -> None:
-    """By name or by content, and never a pod's log or binary data."""
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[ 1840221.771101] ",
+        "<4>[ 1840221.771101] ",
+        "kern  :err   : [ 1840221.771101] ",
+        "[Tue Feb 18 04:11:47 2025] ",
+        "[二 2月 18 04:11:47 2025] ",
+        "[mar. févr. 18 04:11:47 2025] ",
+        "[Feb18 04:11] ",
+        "[  +0.000316] ",
+        "2025-02-18T04:11:47,123456+01:00 ",
+        "Feb 18 04:11:47 g kernel: ",
+        "2025-02-18T04:11:47+0100 g kernel: ",
+        "Tue 2025-02-18 04:11:47 CET g kernel: ",
+        "1739848307.123456 g kernel: ",
+        "<4>1 2025-02-18T04:11:47Z g kernel - - - ",
+        "10.5.0.2: kern:     err: [2025-02-18T04:11:47.5Z]: ",
+    ],
+)
+def test_a_kernel_log_by_its_lines(prefix: str) -> None:
+    """Whatever the file is called."""
+    assert kernel_log.matches("a/b.txt", f"{prefix}usb 1-1: x\n".encode())
+
+
+def test_what_is_no_kernel_log() -> None:
+    """By name or by most of its lines, and never a pod's log or binary data."""
     assert kernel_log.matches("kernel/gpu-1.log", b"")
-    assert kernel_log.matches("a/b.txt", f"[ 1840221.771101] {BUS_LOSS}".encode())
-    assert kernel_log.matches("a/b.txt", b"[Tue Feb 18 04:11:47 2025] usb 1-1: x\n")
-    assert kernel_log.matches("a/b.txt", b"Feb 18 04:11:47 g kernel: usb 1-1: x\n")
+    assert kernel_log.matches("a.json", json.dumps(ENTRY).encode())
     assert not kernel_log.matches("logs/train-0.log", b"2025-02-18 04:11:47 INFO step 1 loss 2.0\n")
+    assert not kernel_log.matches(
+        "logs/train-0.log", f"step 1\nstep 2\n[1.5] {BUS_LOSS}\n".encode()
+    )
     assert not kernel_log.matches("kernel/image.bin", b"\x7fELF\x00\x00")
 
 
@@ -582,6 +610,12 @@ def test_a_kernel_line_in_another_log() -> None:
     event = found[0]
     assert isinstance(event, XidEvent)
     assert (79, 5, "log") == (event.xid, event.at_ns, event.source)
+
+
+def test_a_kernel_log_is_not_read_twice() -> None:
+    """A file that is a kernel log by its name belongs to the file parser alone."""
+    line = LogLine(BUS_LOSS, 5, True, Speaker(stream="s"), "kernel/gpu-1.log", 1)
+    assert [] == list(kernel_lines.recognise(line, lambda _count: []))
 
 
 # --- Broken input ---------------------------------------------------------------------------------
