@@ -217,7 +217,7 @@ def _verdict(case: Case, ranked: list[Weighed], confidence: float) -> Verdict:
         summary=chosen.summary + _innocents(case, chosen, guilty),
         collective=waited,
         evidence=tuple(sorted(chosen.claims, key=lambda c: -abs(c.weight))),
-        witness_count=len(set(case.witnesses) - guilty),
+        witness_count=len(case.witnesses - guilty),
         loudest=_loudest(case, guilty, chosen),
         alternatives=_alternatives(ranked[1:]),
         remedy=chosen.remedy,
@@ -228,7 +228,7 @@ def _verdict(case: Case, ranked: list[Weighed], confidence: float) -> Verdict:
 
 def _innocents(case: Case, chosen: Hypothesis, guilty: set[int]) -> str:
     """The sentence that clears those who waited, where the summary does not say it yet."""
-    waited = len(set(case.witnesses) - guilty)
+    waited = len(case.witnesses - guilty)
     where = chosen.collective
     if not guilty or waited == 0 or where is None or where.op is None or "waited" in chosen.summary:
         return ""
@@ -323,7 +323,7 @@ def _undecidable(case: Case, ranked: list[Weighed]) -> Verdict:
         summary=_undecided_summary(case, ranked, suspects),
         collective=(top.collective if top is not None else None) or CollectiveRef(),
         evidence=tuple(c for w in ranked[:3] for c in w.hypothesis.claims[:3]),
-        witness_count=len(set(case.witnesses) - suspects),
+        witness_count=len(case.witnesses - suspects),
         loudest=_loudest(case, suspects, top),
         alternatives=(first, *_alternatives(ranked)) if suspects else _alternatives(ranked),
         remedy=Remedy.NOTHING,
@@ -354,7 +354,7 @@ def _what_would_settle(case: Case) -> str:
 
 
 def _ruled_out(case: Case, suspects: set[int]) -> tuple[str, ...]:
-    innocent = sorted(set(case.witnesses) - suspects)
+    innocent = sorted(case.witnesses - suspects)
     out = []
     if innocent:
         who = f"{_names(set(innocent))}, which" if len(innocent) == 1 else f"{len(innocent)} ranks that"

@@ -68,7 +68,10 @@ F = TypeVar("F")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """All facts of the subject attempt, placed; and the facts of earlier attempts that matter."""
+    """All facts of the subject attempt, placed; and the facts of earlier attempts that matter.
+
+    `witnesses` are the ranks whose own watchdog gave up: they waited.
+    """
 
     given: tuple[JobNumbers, ...]
     topology: Topology
@@ -80,6 +83,7 @@ class Case:
     onset_ns: int | None
     first_timeout_ns: int | None
     timeouts: tuple[Placed[WatchdogTimeout], ...]
+    witnesses: frozenset[int]
     statuses: tuple[Placed[GroupStatus], ...]
     signs: tuple[PlacedSign, ...]
     earlier_signs: tuple[PlacedSign, ...]
@@ -103,11 +107,6 @@ class Case:
     def signs_of(self, *wanted: Sign) -> tuple[PlacedSign, ...]:
         """The signs of some kinds, in order of time."""
         return tuple(sign for sign in self.signs if sign.fact.sign in wanted)
-
-    @property
-    def witnesses(self) -> tuple[int, ...]:
-        """Ranks whose own watchdog gave up: they waited."""
-        return tuple(sorted({t.rank for t in self.timeouts if t.rank is not None}))
 
     @property
     def world(self) -> tuple[int, ...]:
@@ -211,6 +210,7 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
         onset_ns=onset,
         first_timeout_ns=min((t.at_ns for t in timeouts if t.at_ns is not None), default=None),
         timeouts=timeouts,
+        witnesses=frozenset(t.rank for t in timeouts if t.rank is not None),
         statuses=_placed(_of(subject.current, GroupStatus), places, offsets),
         signs=signs,
         earlier_signs=earlier_signs,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from gpufleet_cli.facts import WatchdogTimeout
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.op_names import op_type
 from gpufleet_cli.reason.placed import NS
@@ -67,7 +68,11 @@ def rank_rows(case: Case, verdict: Verdict, errors: Counter[int]) -> tuple[RankR
     )
     ranks = sorted(set(case.world) | set(case.topology.places) | set(case.silence))
     end = _end(case)
-    rows = [_row(case, rank, end, guilty, suspects, errors) for rank in ranks]
+    waited = {t.rank: t.fact for t in reversed(case.timeouts) if t.rank is not None}
+    rows = [
+        _row(case, rank, end, _collective(case, rank, waited.get(rank)), guilty, suspects, errors)
+        for rank in ranks
+    ]
     order = {"culprit": 0, "suspect": 1}
     return tuple(
         sorted(
@@ -87,6 +92,7 @@ def _row(
     case: Case,
     rank: int,
     end: int | None,
+    collective: CollectiveRef,
     guilty: set[int],
     suspects: set[int],
     errors: Counter[int],
@@ -108,7 +114,7 @@ def _row(
         quiet_error_s=None if silence is None else silence.error_s,
         silence_known=silence is not None and silence.known,
         last_step=case.steps.by_rank.get(rank),
-        collective=_collective(case, rank),
+        collective=collective,
         standing=_standing(case, rank, guilty, suspects),
         error_lines=errors.get(rank, 0),
         note=_note(case, rank),
@@ -117,20 +123,19 @@ def _row(
     )
 
 
-def _collective(case: Case, rank: int) -> CollectiveRef:
+def _collective(case: Case, rank: int, timeout: WatchdogTimeout | None) -> CollectiveRef:
+    """The last collective of a rank, from its dump, else from its first watchdog line."""
     if case.graph is not None and rank in case.graph.standing:
         found = case.graph.standing[rank].collective
         return replace(found, op=op_type(found.op))
-    for timeout in case.timeouts:
-        if timeout.rank == rank:
-            fact = timeout.fact
-            return CollectiveRef(
-                group=None if fact.group is None else fact.group.name,
-                desc=None if fact.group is None else fact.group.desc,
-                op=fact.op,
-                seq=fact.seq,
-            )
-    return CollectiveRef()
+    if timeout is None:
+        return CollectiveRef()
+    return CollectiveRef(
+        group=None if timeout.group is None else timeout.group.name,
+        desc=None if timeout.group is None else timeout.group.desc,
+        op=timeout.op,
+        seq=timeout.seq,
+    )
 
 
 def _standing(case: Case, rank: int, guilty: set[int], suspects: set[int]) -> RankStanding:
@@ -138,7 +143,7 @@ def _standing(case: Case, rank: int, guilty: set[int], suspects: set[int]) -> Ra
         return "culprit"
     if rank in suspects:
         return "suspect"
-    if rank in set(case.witnesses):
+    if rank in case.witnesses:
         return "witness"
     if case.graph is not None and rank in case.graph.waiting:
         return "stuck"

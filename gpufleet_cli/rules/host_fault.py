@@ -228,7 +228,7 @@ def _node_death(case: Case) -> Iterator[Hypothesis]:
 
 def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
     ranks = case.topology.by_node.get(name, ())
-    alive = [r for r in ranks if r in set(case.witnesses)]
+    alive = [r for r in ranks if r in case.witnesses]
     found = listed[:4]
     if alive:
         late = [t for t in case.timeouts if t.rank in alive]
@@ -347,7 +347,7 @@ def _data(case: Case) -> Iterator[Hypothesis]:
     """The ranks that retry their reads while the others wait."""
     if not case.stop.stopped and not case.timeouts:
         return
-    witnesses = set(case.witnesses)
+    witnesses = case.witnesses
     retries = [
         s
         for s in case.signs_of(Sign.DATA_RETRY)

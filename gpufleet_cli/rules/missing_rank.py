@@ -42,7 +42,7 @@ def _hypothesis(
     case: Case, ranks: tuple[int, ...], found: tuple[Claim, ...], *, single: bool
 ) -> Hypothesis:
     where = waited_in(case)
-    waiting = len(set(case.witnesses) - set(ranks))
+    waiting = len(case.witnesses - set(ranks))
     waited = f" {waiting:,} waited for it in {collective_text(where)}." if waiting else ""
     if single:
         summary = f"{ranks_text(ranks).capitalize()} never reached {collective_text(where)}.{waited}"
@@ -97,7 +97,7 @@ def _graph_claims(case: Case) -> list[Found]:
 
 def _log_claims(case: Case) -> list[Found]:
     """The ranks that did not complain while the others did."""
-    witnesses = set(case.witnesses)
+    witnesses = case.witnesses
     if not witnesses:
         return []
     ended = _ended_by_agent(case)
@@ -173,7 +173,7 @@ def _silence_claims(
     return found
 
 
-def _absent(case: Case, witnesses: set[int], absent: list[int]) -> list[Found]:
+def _absent(case: Case, witnesses: frozenset[int], absent: list[int]) -> list[Found]:
     """Everybody at hand waited, so the one that stopped is among those not at hand."""
     if not absent:
         return []
@@ -223,7 +223,7 @@ def _behind(case: Case, quiet: list[int]) -> set[int]:
         known = enqueued[group].get(status.rank)
         enqueued[group][status.rank] = max(known or 0, fact.last_enqueued)
     behind: set[int] = set()
-    witnesses = set(case.witnesses)
+    witnesses = case.witnesses
     for counts in enqueued.values():
         waited = [n for rank, n in counts.items() if rank in witnesses]
         if len(waited) < 2:

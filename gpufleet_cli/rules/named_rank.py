@@ -93,7 +93,7 @@ def _is_circular(sign: PlacedSign, ranks: tuple[int, ...], accusers: set[int]) -
 
 def _stuck(case: Case) -> Iterator[Hypothesis]:
     """A watchdog that got stuck, or a GIL that was held, before anybody's timeout."""
-    witnesses = set(case.witnesses)
+    witnesses = case.witnesses
     found: dict[int, PlacedSign] = {}
     for sign in case.signs_of(Sign.WATCHDOG_STUCK, Sign.GIL_HELD):
         if sign.rank is None or sign.rank in witnesses:

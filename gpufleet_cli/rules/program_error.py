@@ -156,7 +156,7 @@ def _is_effect(case: Case, sign: PlacedSign, rank: int) -> bool:
             return True
     elif case.timeouts and sign.at_ns is None and _after_timeout_in_stream(case, sign):
         return True
-    if sign.fact.sign is Sign.FATAL_SIGNAL and rank in set(case.witnesses):
+    if sign.fact.sign is Sign.FATAL_SIGNAL and rank in case.witnesses:
         return True
     return sign.fact.sign is Sign.FS_ERROR and detail.startswith("weak")
 
@@ -196,7 +196,7 @@ def _is_innocent_exit(case: Case, rank: int, sign: PlacedSign) -> bool:
         and case.first_timeout_ns is not None
         and sign.at_ns >= case.first_timeout_ns
     )
-    return late or rank in set(case.witnesses)
+    return late or rank in case.witnesses
 
 
 def _kind(sign: PlacedSign) -> Kind:
