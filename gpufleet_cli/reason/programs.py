@@ -293,13 +293,13 @@ def order_divergence(graph: Graph, circle: Sequence[int]) -> tuple[list[int], li
     left: dict[int, int] = {}
     late: set[int] = set()
     said = ""
-    disputed = [op for op in graph.operations if not op.wait.op.is_p2p and inside & set(op.at)]
+    disputed = [op for op in graph.operations if inside & set(op.at)]
     disputed.sort(key=lambda op: (-len(op.at), op.number))
     for operation in disputed[:MOST_PEERS]:
         candidates = [r for r in operation.behind if r in inside and r in world.waits]
         for rank in sorted(candidates)[:MOST_PEERS]:
             wait = world.waits[rank]
-            if operation.behind[rank] != HOST_BEHIND or wait.op.is_p2p:
+            if operation.behind[rank] != HOST_BEHIND or operation.wait.op.is_p2p:
                 continue
             skipped, stopped = votes.of(rank, operation.wait, wait)
             if skipped > stopped:
@@ -313,7 +313,7 @@ def order_divergence(graph: Graph, circle: Sequence[int]) -> tuple[list[int], li
             elif stopped > skipped:
                 late.add(rank)
     if len(left) > 1 and max(left.values()) < 2:
-        return [], sorted(late), ""  # one against one: each is the other's only witness
+        return [], sorted(late), said  # one against one: each is the other's only witness
     return sorted(left), sorted(late), said
 
 
@@ -328,7 +328,7 @@ class _OrderVotes:
         self.roles: dict[Role, list[int]] = defaultdict(list)
         for rank, own in self.slots.items():
             self.roles[recorder_world.role(world, rank, own)].append(rank)
-        self.programs: dict[int, list[tuple[int, int]]] = {}
+        self.programs: dict[int, list[tuple[int, bool, int]]] = {}
 
     def of(self, rank: int, x: Wait, z: Wait) -> tuple[int, int]:
         """How many entered X before Z, and how many Z before X."""
@@ -341,37 +341,36 @@ class _OrderVotes:
             at_x = self.slots[peer].get(slot_of[x.group])
             at_z = self.slots[peer].get(slot_of[z.group])
             if peer != rank and at_x is not None and at_z is not None:
-                first = self._first(peer, at_x, x.op.seq, at_z, z.op.seq)
+                first = self._first(peer, (at_x, x.op), (at_z, z.op))
                 before += first == "x"
                 after += first == "z"
         return before, after
 
-    def _first(self, peer: int, at_x: Group, x: int, at_z: Group, z: int) -> str:
+    def _first(self, peer: int, x: tuple[Group, OpenOp], z: tuple[Group, OpenOp]) -> str:
         """Which of the two a rank entered first; "" where it has entered neither."""
-        entered_x, entered_z = self.world.entered(peer, at_x), self.world.entered(peer, at_z)
-        if entered_x is None or entered_z is None or (entered_x < x and entered_z < z):
-            return ""
-        if entered_z < z:
-            return "x"
-        if entered_x < x:
-            return "z"
+        has_x, has_z = self._has_entered(peer, *x), self._has_entered(peer, *z)
+        if has_x != has_z:
+            return "x" if has_x else "z"
         places = {n: i for i, n in enumerate(self.world.own[peer])}
-        place_x, place_z = places[at_x.number], places[at_z.number]
-        for group, seq in self._program(peer):
-            if (group, seq) == (place_x, x):
-                return "x"
-            if (group, seq) == (place_z, z):
-                return "z"
-        return ""
+        wanted = {
+            (places[group.number], op.is_p2p, op.seq): name
+            for (group, op), name in ((x, "x"), (z, "z"))
+        }
+        found = (wanted[key] for key in self._program(peer) if key in wanted)
+        return next(found, "") if has_x else ""
 
-    def _program(self, rank: int) -> list[tuple[int, int]]:
-        """(place of the group, number) of a rank's last collectives in program order."""
+    def _has_entered(self, rank: int, group: Group, op: OpenOp) -> bool:
+        if op.is_p2p:
+            return (group.seen[rank].last_p2p or 0) >= op.seq
+        return (self.world.entered(rank, group) or 0) >= op.seq
+
+    def _program(self, rank: int) -> list[tuple[int, bool, int]]:
+        """(place of the group, is p2p, number) of a rank's last operations in program order."""
         if rank not in self.programs:
             program = unpack(self.world.dumps[rank].program)
             self.programs[rank] = [
-                (program.kinds[row].group, seq)
+                (program.kinds[row].group, program.kinds[row].is_p2p, seq)
                 for row, seq in zip(program.order, program.seqs, strict=True)
-                if not program.kinds[row].is_p2p
             ]
         return self.programs[rank]
 

@@ -7,7 +7,7 @@ pair. All of a node's successors must move before it can, so the ends explain th
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -100,6 +100,7 @@ def build(world: World, ghosts: Mapping[int, Ghost]) -> Graph:
         _add_pair(graph, wait)
     graph.stalled.update(_stopped_completions(world))
     _never_started(graph)
+    _hold_others(graph)
     return graph
 
 
@@ -218,6 +219,7 @@ def _stopped_completions(world: World) -> dict[int, Stalled]:
     its context is in error, the GPU is gone, or the thread that polls died.
     """
     found: dict[int, Stalled] = {}
+    lost_of: Counter[int] = Counter()
     for group in world.groups:
         if all(not seen.open_ops for seen in group.seen.values()):
             continue
@@ -236,12 +238,27 @@ def _stopped_completions(world: World) -> dict[int, Stalled]:
                 for op in seen.open_ops
                 if op.seq <= best and not op.is_p2p and not op.peers and is_full_sync(op.op)
             ]
-            if len(lost) < LEAST_LOST or world.dumps[rank].retired_only:
+            if not lost or world.dumps[rank].retired_only:
                 continue
+            lost_of[rank] += len(lost)
             if rank not in found or found[rank].behind_by < len(lost):
                 own = seen.last_completed or 0
                 found[rank] = Stalled(rank, group.number, len(lost), -peer, own, best)
-    return found
+    return {rank: stalled for rank, stalled in found.items() if lost_of[rank] >= LEAST_LOST}
+
+
+def _hold_others(graph: Graph) -> None:
+    """Ranks that stand in one operation with a stalled one wait for it. An operation of a group of
+    one waits for nobody but its own GPU."""
+    for operation in graph.operations:
+        group = graph.world.groups[operation.group]
+        if len(group.members) == 1 and operation.at[0] in graph.world.dumps:
+            done = operation.wait.op.seq - 1
+            alone = Stalled(operation.at[0], operation.group, 0, None, done, done)
+            graph.stalled.setdefault(operation.at[0], alone)
+        for rank in (*operation.at, *operation.pair):
+            if rank in graph.stalled:
+                operation.behind[rank] = GPU_BEHIND
 
 
 def _never_started(graph: Graph) -> None:

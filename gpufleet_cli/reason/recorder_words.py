@@ -97,11 +97,15 @@ def claims_of_stalled(graph: Graph, ranks: Sequence[int], reached: int) -> tuple
                 f" {stalled.peer} completed {stalled.peer_completed} with it:"
                 f" {stalled.behind_by} collectives whose end its GPU never reported"
             )
-        else:
-            seq = stalled.own_completed + 1
+        elif stalled.peer is None:
             text = (
-                f"the kernel of collective {seq} of {name} has started on rank {stalled.peer}"
-                f" and its peers, and not on rank {rank}, which had enqueued it"
+                f"rank {rank} waits in collective {stalled.own_completed + 1} of {name}, of which"
+                " it is the only member: nobody but its own GPU can end it"
+            )
+        else:
+            text = (
+                f"the kernel of collective {stalled.own_completed + 1} of {name} has started on"
+                f" rank {stalled.peer} and its peers, and not on rank {rank}, which had enqueued it"
             )
         found.append(GraphClaim(text=text, origin=origin_of(graph, rank), rank=rank))
     return (*found, *_total(graph, ranks, reached))

@@ -294,7 +294,8 @@ def _resolve_circles(graph: Graph, found: Sequence[Root]) -> tuple[list[Root], l
             )
             continue
         kept.append(root)
-        ordered.append(programs.order_mismatch(graph, circle, left, said, root.waited_on))
+        if said:
+            ordered.append(programs.order_mismatch(graph, circle, left, said, root.waited_on))
     return kept, ordered
 
 
