@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from gpufleet_cli.facts import Fact, Gap, LogSign, Origin, Progress, Sign, Speaker
-from gpufleet_cli.parsers import log_attempts
+from gpufleet_cli.parsers import log_attempts, log_lost
 from gpufleet_cli.parsers.lines import RECOGNISERS
 from gpufleet_cli.parsers.log_attempts import Attempts
 from gpufleet_cli.parsers.log_following import Lookahead
@@ -30,6 +30,8 @@ TAIL_BYTES = 48 << 10
 BEFORE_COMPLAINT_BYTES = 24 << 10
 SAMPLE_BYTES = 1 << 10
 SAMPLES = 12
+BYTES_PER_SPEAKER = 1 << 10
+MAX_ROOM = 8 << 20
 STEPS_PER_VOICE = 12
 STEPS_PER_SAMPLE = 1
 STEPS_OF_SMALL = 128
@@ -114,11 +116,13 @@ class LogStream:
                     (index, 0, len(page.data)), newest=STEPS_OF_SMALL, older=STEPS_OF_SMALL
                 )
             return
-        windows = self._windows()
-        for window in windows:
-            is_sample = window[2] - window[1] <= 2 * SAMPLE_BYTES
-            self._read_window(window, newest=STEPS_PER_SAMPLE if is_sample else STEPS_PER_VOICE)
-        self._find_lost(windows)
+        for window in self._merged(self._samples()):
+            self._read_window(window, newest=STEPS_PER_SAMPLE)
+        tails = self._merged(self._tails())
+        for window in tails:
+            self._read_window(window, newest=STEPS_PER_VOICE)
+        for window in self._merged(log_lost.windows(self, tails)):
+            self._read_window(window, newest=STEPS_PER_VOICE)
 
     def _is_small(self) -> bool:
         size = 0
@@ -254,14 +258,24 @@ class LogStream:
 
     # --- Stretches read line by line ----------------------------------------------------------
 
-    def _windows(self) -> list[Window]:
-        """Head, tail, samples, and what stands before the first complaint of each cluster."""
-        last = len(self.pages) - 1
-        size = len(self.pages[last].data)
-        wanted: list[Window] = [(0, 0, HEAD_BYTES), (last, max(0, size - TAIL_BYTES), size)]
+    def _samples(self) -> list[Window]:
+        """The head, and short stretches all over."""
+        wanted: list[Window] = [(0, 0, HEAD_BYTES)]
         for index, page in enumerate(self.pages):
             step = max(len(page.data) // SAMPLES, SAMPLE_BYTES * 2)
             wanted += [(index, at, at + SAMPLE_BYTES) for at in range(step, len(page.data), step)]
+        return wanted
+
+    def _tails(self) -> list[Window]:
+        """The tail, and what stands before the first complaint of each cluster of complaints.
+
+        Both have room for some lines of every speaker.
+        """
+        speakers = sum(1 for a in self.accounts.values() if not log_lost.is_nobody(a.speaker))
+        room = min(speakers * BYTES_PER_SPEAKER, MAX_ROOM)
+        last = len(self.pages) - 1
+        size = len(self.pages[last].data)
+        wanted: list[Window] = [(last, max(0, size - max(TAIL_BYTES, room)), size)]
         complaints = sorted(
             event.pos
             for account in self.accounts.values()
@@ -276,8 +290,9 @@ class LogStream:
             before = pos
         for pos in clusters[-MAX_CLUSTERS:]:
             at = pos & _MASK
-            wanted.append((pos >> PAGE_SHIFT, max(0, at - BEFORE_COMPLAINT_BYTES), at))
-        return self._merged(wanted)
+            start = max(0, at - max(BEFORE_COMPLAINT_BYTES, room))
+            wanted.append((pos >> PAGE_SHIFT, start, at))
+        return wanted
 
     def _merged(self, wanted: Sequence[Window]) -> list[Window]:
         """Whole lines, in order, no stretch twice."""
@@ -338,77 +353,3 @@ class LogStream:
                 if raw.pos & _MASK == start:
                     yield raw
             start = newline + 1
-
-    # --- Speakers who stop before the tail ------------------------------------------------------
-
-    def _find_lost(self, windows: Sequence[Window]) -> None:
-        """Look backwards for the last line of each speaker who has none in the tail."""
-        tail_index, tail_start, _ = windows[-1]
-        tail = (tail_index << PAGE_SHIFT) + tail_start
-        lost: list[tuple[int, Speaker]] = []
-        for account in self.accounts.values():
-            newest = max((line.pos for line in account.seen), default=tail)
-            if newest < tail and not _is_nobody(account.speaker):
-                lost.append((newest, account.speaker))
-        extra: list[Window] = []
-        budget = 256 << 20
-        for newest, speaker in sorted(lost, key=lambda item: item[0])[-64:]:
-            found, spent = self._last_line(speaker, newest, tail, budget)
-            budget -= spent
-            at = found & _MASK
-            extra.append((found >> PAGE_SHIFT, max(0, at - SAMPLE_BYTES * 2), at + 1))
-        for window in self._merged(extra):
-            self._read_window(window, newest=STEPS_PER_VOICE)
-
-    def _last_line(self, speaker: Speaker, newest: int, tail: int, budget: int) -> tuple[int, int]:
-        """(place of the last line, bytes looked at). The place is `newest` where none is later."""
-        needle = self._needle(newest)
-        spent = 0
-        if needle is None:
-            return newest, spent
-        for index in range(tail >> PAGE_SHIFT, (newest >> PAGE_SHIFT) - 1, -1):
-            data = self.pages[index].data
-            low = newest & _MASK if index == newest >> PAGE_SHIFT else 0
-            high = tail & _MASK if index == tail >> PAGE_SHIFT else len(data)
-            for _ in range(64):
-                if spent > budget:
-                    return newest, spent
-                at = data.rfind(needle, low, high)
-                spent += high - max(at, low)
-                if at < 0:
-                    break
-                start = data.rfind(b"\n", 0, at + 1) + 1
-                raw = self.reader.line(index, start)
-                if raw.text is not None and self.attempts.speaker(raw.voice, raw.pos) is speaker:
-                    return max(raw.pos, newest), spent
-                high = at
-        return newest, spent
-
-    def _needle(self, pos: int) -> bytes | None:
-        """The bytes that this speaker's lines carry in front, without the time."""
-        index, start = pos >> PAGE_SHIFT, pos & _MASK
-        data = self.pages[index].data
-        end = data.find(b"\n", start)
-        raw = self.reader.line(index, start)
-        line = data[start : len(data) if end < 0 else end]
-        text = (raw.text or "").encode()
-        at = line.find(text[:64]) if text else -1
-        if at <= 0:
-            return None
-        pieces = [piece for piece in _STAMP.split(line[:at]) if piece]
-        if not pieces:
-            return None
-        needle = max(pieces, key=len)
-        if line.startswith(needle):
-            needle = b"\n" + needle
-        return needle if len(needle) >= 4 else None
-
-
-_STAMP = re.compile(
-    rb"\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z| ?[+-]\d\d:?\d\d)?"
-)
-
-
-def _is_nobody(speaker: Speaker) -> bool:
-    ids = (speaker.rank, speaker.prefix_rank, speaker.local_rank, speaker.task, speaker.pid)
-    return all(value is None for value in ids) and speaker.pod is None

@@ -124,11 +124,11 @@ def writes_of(account: Account, end: StreamEnd) -> Writes | None:
 
 
 def _in_order(seen: Iterable[Seen]) -> list[Seen]:
-    """Each line once, in stream order; a line read in two runs counts to the earlier."""
+    """Each line once, in stream order; a line read in two runs counts to the later, wider one."""
     by_pos: dict[int, Seen] = {}
     for line in seen:
         known = by_pos.get(line.pos)
-        if known is None or (known.run < 0 <= line.run):
+        if known is None or known.run <= line.run:
             by_pos[line.pos] = line
     return [by_pos[pos] for pos in sorted(by_pos)]
 
