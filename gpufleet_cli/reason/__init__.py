@@ -14,11 +14,15 @@ from gpufleet_cli.facts import (
     ClusterEvent,
     Fact,
     Gap,
+    GpuReading,
     GroupStatus,
     HostEvent,
     IdentityLink,
     JobNumbers,
+    KernelLogSpan,
     LogSign,
+    NodeBoot,
+    NodeLease,
     NodeState,
     Origin,
     PodState,
@@ -64,6 +68,7 @@ LOOK_BACK_S = 2 * 3600.0
 
 T = TypeVar("T", WatchdogTimeout, GroupStatus, LogSign, Progress)
 F = TypeVar("F")
+E = TypeVar("E", XidEvent, HostEvent, SxidEvent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +100,9 @@ class Case:
     sxids: tuple[PlacedSxid, ...]
     hosts: tuple[PlacedHost, ...]
     series_ends: tuple[SeriesEnd, ...]
+    readings: tuple[GpuReading, ...]
+    leases: tuple[NodeLease, ...]
+    kernel_spans: tuple[KernelLogSpan, ...]
     pods: tuple[PodState, ...]
     nodes: tuple[NodeState, ...]
     events: tuple[ClusterEvent, ...]
@@ -194,11 +202,11 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
     if stop.state == "running":
         onset = steps.changed_ns
     near = now if now is not None else onset
-    boot = next((n.boot_ns for n in given if n.boot_ns is not None), None)
+    boots = _boots(given, _of(subject.current, NodeBoot))
     span = xid_history.window(onset, now, timeout_s)
-    xids = [kernel_log.dated(e, near, boot) for e in _of(subject.current, XidEvent)]
-    hosts = [kernel_log.dated(e, near, boot) for e in _of(subject.current, HostEvent)]
-    sxids = [kernel_log.dated(e, near, boot) for e in _of(subject.current, SxidEvent)]
+    xids = _dated(_of(subject.current, XidEvent), near, boots)
+    hosts = _dated(_of(subject.current, HostEvent), near, boots)
+    sxids = _dated(_of(subject.current, SxidEvent), near, boots)
     return Case(
         given=given,
         topology=places,
@@ -222,6 +230,9 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
         sxids=xid_history.place_sxids(sxids, places, offsets, span),
         hosts=xid_history.place_hosts(hosts, places, offsets, span),
         series_ends=_of(subject.current, SeriesEnd),
+        readings=_of(subject.current, GpuReading),
+        leases=_of(subject.current, NodeLease),
+        kernel_spans=_of(subject.current, KernelLogSpan),
         pods=_of(subject.current, PodState),
         nodes=_of(subject.current, NodeState),
         events=_date_events(_of(subject.current, ClusterEvent), now),
@@ -231,6 +242,37 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
         offsets=offsets,
         gaps=_of(subject.current, Gap),
     )
+
+
+def _boots(given: Sequence[JobNumbers], boots: Sequence[NodeBoot]) -> dict[str | None, int]:
+    """Boot time by node; under None the one that is given for all."""
+    found: dict[str | None, int] = {}
+    for boot in sorted(boots, key=lambda b: (b.error_s, str(b.origin))):
+        found.setdefault(boot.node, boot.boot_ns)
+    for numbers in given:
+        if numbers.boot_ns is not None:
+            found[None] = numbers.boot_ns
+            break
+    return found
+
+
+def _dated(
+    events: Sequence[E], near_ns: int | None, boots: Mapping[str | None, int]
+) -> list[E]:
+    """Kernel events with year and boot time put in; an event that two parsers saw, or that stands in
+    two copies of one log, is kept once."""
+    found: dict[tuple[object, ...], E] = {}
+    for event in events:
+        boot = boots.get(event.node, boots.get(None))
+        dated = kernel_log.dated(event, near_ns, boot)
+        key = (
+            dated.node,
+            dated.at_ns if dated.at_ns is not None else str(dated.origin),
+            dated.text,
+            getattr(dated, "xid", None),
+        )
+        found.setdefault(key, dated)
+    return list(found.values())
 
 
 def _of(facts: Iterable[Fact], kind: type[F]) -> tuple[F, ...]:

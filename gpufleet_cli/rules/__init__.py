@@ -9,6 +9,7 @@ from gpufleet_cli.reason import Case
 from gpufleet_cli.rules import (
     collective_mismatch,
     gpu_fault,
+    gpu_reading,
     healthy,
     host_fault,
     missing_rank,
@@ -32,6 +33,7 @@ class Rule(Protocol):
 RULES: tuple[Rule, ...] = (
     collective_mismatch,
     gpu_fault,
+    gpu_reading,
     network_fault,
     host_fault,
     program_error,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpufleet_cli.facts import HostSign, Sign
+from gpufleet_cli.facts import HostSign, NodeLease, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedHost, PlacedSign
 from gpufleet_cli.rules import claims
@@ -206,6 +206,16 @@ def _node_death(case: Case) -> Iterator[Hypothesis]:
                     at_ns=condition[4],
                 )
             )
+    for lease in _stale_leases(case):
+        found.setdefault(lease.node, []).append(
+            claim(
+                f"{lease.node}'s kubelet last renewed its lease{claims.when(lease.renewed_ns)},"
+                " while others went on",
+                lease.origin,
+                claims.GOOD,
+                at_ns=lease.renewed_ns,
+            )
+        )
     for event in case.events:
         if event.reason in NODE_EVENTS and event.kind.lower() == "node":
             found.setdefault(event.name, []).append(
@@ -224,6 +234,16 @@ def _node_death(case: Case) -> Iterator[Hypothesis]:
     for name, listed in sorted(found.items()):
         if not job_nodes or name in job_nodes:
             yield _dead_node(case, name, listed)
+
+
+def _stale_leases(case: Case) -> list[NodeLease]:
+    """Leases that ended more than two durations before the newest: those kubelets are gone."""
+    newest = max((lease.renewed_ns for lease in case.leases), default=0)
+    return [
+        lease
+        for lease in case.leases
+        if (newest - lease.renewed_ns) / NS > 2 * lease.duration_s + 20
+    ]
 
 
 def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
