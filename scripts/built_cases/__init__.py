@@ -1,0 +1,1 @@
+"""The parts of make_built_cases.py: one module a family of incidents."""

@@ -1,0 +1,59 @@
+"""Make fixtures/cases/built-xid: incidents of hardware, kernel, metrics and schedulers with a known truth.
+
+    python scripts/make_built_cases.py           write fixtures/cases/built-xid
+    python scripts/make_built_cases.py --check   exit 1 if the committed files differ
+
+The answers follow NVIDIA's Xid catalogue and workflows, the Kubernetes and Slurm documentation, and
+the product's rules; the lines have the forms of real programs, everything named in them is invented.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from built_cases import clusters, gpus, hosts, memory
+from built_cases.fleet import Incident
+
+HERE = Path(__file__).resolve().parent.parent / "fixtures" / "cases" / "built-xid"
+
+
+def incidents() -> Iterator[Incident]:
+    for family in (memory, gpus, hosts, clusters):
+        yield from family.incidents()
+
+
+def contents() -> dict[str, str]:
+    """Every file by its path below the folder of the cases."""
+    files: dict[str, str] = {}
+    for one in incidents():
+        assert f"{one.name}/case.json" not in files, one.name
+        files[f"{one.name}/case.json"] = one.answer()
+        files |= {f"{one.name}/{path}": text for path, text in one.files.items()}
+    return files
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    options = parser.parse_args()
+    wanted = contents()
+    have = {p.relative_to(HERE).as_posix(): p.read_text() for p in HERE.rglob("*") if p.is_file() and p.name != "README.md"}
+    if options.check:
+        odd = sorted(set(wanted.items()) ^ set(have.items()))
+        sys.stdout.write("".join(f"differs: {path}\n" for path in sorted({p for p, _ in odd})))
+        return 1 if odd else 0
+    for folder in {path.partition("/")[0] for path in have}:
+        shutil.rmtree(HERE / folder)
+    for path, text in wanted.items():
+        (HERE / path).parent.mkdir(parents=True, exist_ok=True)
+        (HERE / path).write_text(text)
+    sys.stdout.write(f"{sum(p.endswith('case.json') for p in wanted)} cases, {sum(map(len, wanted.values())):,} bytes\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
