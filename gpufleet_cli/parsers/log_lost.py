@@ -33,6 +33,8 @@ def windows(stream: LogStream, read: Sequence[Window]) -> list[Window]:
 
     `read` are the stretches that reach up to a complaint or to the end of the stream.
     """
+    if not read:
+        return []
     last_index, _, last_end = read[-1]
     end = (last_index << PAGE_SHIFT) + last_end
     lost: list[tuple[int, int, Speaker]] = []

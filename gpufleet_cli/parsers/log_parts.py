@@ -7,6 +7,7 @@ CRI marks a part with P, Docker's json-file leaves the newline off the end of `l
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 from gpufleet_cli.parsers.log_text import TEXT_LIMIT, decode, printable
@@ -69,27 +70,28 @@ def _byte_stream(line: bytes) -> bytes | None:
     return None if found is None else found[1]
 
 
-def first_part(data: bytes, start: int) -> int:
+def first_part(data: bytes, start: int, is_taken: Callable[[int], bool]) -> int:
     """The offset of the line that this one continues, itself for nearly all lines.
 
-    Lines of the other byte stream may stand between the parts of a line.
+    Lines of the other byte stream may stand between the parts of a line. `is_taken` tells of a line
+    whether it was joined to an earlier one already, without this one.
     """
     line_end = data.find(b"\n", start)
     stream = _byte_stream(data[start : len(data) if line_end < 0 else line_end])
     first = at = start
     between = 0
-    while at > 0 and between < _MAX_BETWEEN:
+    for _ in range(MAX_PARTS):
+        if at <= 0 or between >= _MAX_BETWEEN:
+            break
         end = at - 1
         at = data.rfind(b"\n", 0, end) + 1
-        line = data[at:end]
+        line = data[at : min(end, at + TEXT_LIMIT)] if data[at : at + 1] != b"{" else data[at:end]
         if _byte_stream(line) != stream:
             between += 1
             continue
-        if not _is_part(line):
+        if not _is_part(line) or is_taken(at):
             break
         first, between = at, 0
-        if start - first > JOINED_LIMIT:
-            break
     return first
 
 

@@ -29,6 +29,7 @@ SAMPLE_TAIL = 24
 PAGE_SHIFT = 40
 _CACHED_LINES = 20_000
 _MAX_PIECES = 512
+_MAX_GLUED = 64
 
 _GLUED = re.compile(
     r"(?<=[^\s])[ \t]{0,4}(?=\[[A-Za-z_]{1,16}\d{1,6}\]:\s?(?:\[[IWEF](?:\d{3,4} \d\d:| [A-Z])|Traceback \(most|\[rank\d))"
@@ -83,10 +84,10 @@ class LineReader:
         self._only: Voice | None = None
         self._lines: dict[int, Raw] = {}
         self._parts: dict[int, bool] = {}
+        self._firsts: dict[int, int] = {}
         sample = self._sample()
         self.is_runtime_file = any(log_parts.RUNTIME.match(line) for line in sample)
-        plan = plan_for(sample)
-        found = [unwrap(line, plan) for line in sample]
+        plan, found = plan_for(sample)
         owns = [program.read(one.text or " ", near_ns=one.ns) for one in found]
         self.year_known, near = _near(sample, found, owns, near_ns)
         shift = collector.shift_ns(_pairs(found, owns))
@@ -139,8 +140,15 @@ class LineReader:
         if known is not None:
             return known
         page = self.pages[page_index]
-        first = log_parts.first_part(page.data, start) if self._may_have_parts(page) else start
+        first = start
+        if self._may_have_parts(page):
+            first = self._firsts.get(pos, -1)
+            if first < 0:
+                base = page_index << PAGE_SHIFT
+                first = log_parts.first_part(page.data, start, lambda at: base + at in self._firsts)
         raw = self._read(page, page_index, first)
+        for part in raw.parts:
+            self._firsts[(page_index << PAGE_SHIFT) + part] = first
         if len(self._lines) >= _CACHED_LINES:
             self._lines.clear()
         self._lines[pos] = raw
@@ -201,6 +209,8 @@ class LineReader:
         text: str,
         outer: tuple[int | None, bool],
         whos: tuple[Who, ...],
+        *,
+        may_be_glued: bool = True,
     ) -> Raw:
         start, end = bounds
         plan = self.plan
@@ -220,7 +230,7 @@ class LineReader:
         if rest is not text and not rest.isprintable():
             rest = printable(rest)
         glued: tuple[Raw, ...] = ()
-        if "]:[" in rest or "]: T" in rest:
+        if may_be_glued and ("]:[" in rest or "]: T" in rest):
             rest, glued = self._unglue(page, page_index, bounds, rest, (ns, stated), whos)
         if ns is None or not stated or self.reads_own or " NCCL " in rest:
             near = plan.near_ns if ns is None else ns
@@ -241,14 +251,16 @@ class LineReader:
         outer: tuple[int | None, bool],
         whos: tuple[Who, ...],
     ) -> tuple[str, tuple[Raw, ...]]:
-        """Split off what another rank wrote at the end of this line."""
-        cut = _GLUED.search(text)
-        if cut is None:
+        """Split off what other ranks wrote at the end of this line."""
+        first, *rest = _GLUED.split(text, maxsplit=_MAX_GLUED)
+        if not rest:
             return text, ()
         inner = tuple(w for w in whos if not any(name in ("prefix_rank", "rank") for name, _ in w))
-        rest = text[cut.end() :]
-        raw = self._unwrapped(page, page_index, bounds, rest, outer, inner)
-        return text[: cut.start()], (raw._replace(glued=()), *raw.glued)
+        pieces = tuple(
+            self._unwrapped(page, page_index, bounds, piece, outer, inner, may_be_glued=False)
+            for piece in rest
+        )
+        return first, pieces
 
 
 def _with_own(whos: tuple[Who, ...], own: Who) -> tuple[Who, ...]:

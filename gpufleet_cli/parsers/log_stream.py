@@ -171,10 +171,23 @@ class LogStream:
                 if name in raw.voice.fields:
                     values.add(raw.voice.fields[name])
         if single:
+            for raw in self._prefixed_lines():
+                if "rank" in raw.voice.fields:
+                    stated["rank"].add(raw.voice.fields["rank"])
             proven = {name: values.pop() for name, values in stated.items() if len(values) == 1}
             self.reader.prove(proven)
             markers = [self.reader.line(m.pos >> PAGE_SHIFT, m.pos & _MASK) for m in markers]
         self.attempts = Attempts(markers)
+
+    def _prefixed_lines(self) -> Iterator[Raw]:
+        """Some lines with a rank prefix, for a file in which few lines have one."""
+        data = self.pages[0].data
+        at = data.find(b"[rank")
+        for _ in range(16):
+            if at < 0:
+                return
+            yield self.reader.line(0, data.rfind(b"\n", 0, at) + 1)
+            at = data.find(b"[rank", at + 1)
 
     def _note_pipeline(self, index: int, raw: Raw) -> None:
         text = raw.text or ""

@@ -41,6 +41,7 @@ WRAPPERS: tuple[Wrapper, ...] = (
 AMBIGUOUS: tuple[Wrapper, ...] = (journal, cloudwatch, stern, slurm)
 
 MAX_DEPTH = 8
+_MAX_AMBIGUOUS = 2
 
 
 class Plan(NamedTuple):
@@ -65,18 +66,25 @@ class Unwrapped(NamedTuple):
     partial: bool
 
 
-def plan_for(sample: Sequence[str]) -> Plan:
-    """Choose among the ambiguous wrappers by a sample of lines, on the outside and further in."""
+def plan_for(sample: Sequence[str]) -> tuple[Plan, list[Unwrapped]]:
+    """Choose among the ambiguous wrappers by a sample of lines, on the outside and further in.
+
+    Gives the sample unwrapped too.
+    """
     chosen: list[Wrapper] = []
-    lines = list(sample)
-    for _ in range(3):
+    plan = _plan(chosen)
+    found = [unwrap(line, plan) for line in sample]
+    lines: Sequence[str] = sample
+    for _ in range(_MAX_AMBIGUOUS * 2):
         fitting = [w for w in AMBIGUOUS if w not in chosen and w.fits(lines)]  # type: ignore[attr-defined]
-        chosen += fitting[:1]
-        inner = [unwrap(line, _plan(chosen)).text or "" for line in sample]
-        if inner == lines:
+        if fitting:
+            chosen.append(fitting[0])
+            plan = _plan(chosen)
+            found = [unwrap(line, plan) for line in sample]
+        elif lines is not sample or len(chosen) >= _MAX_AMBIGUOUS:
             break
-        lines = inner
-    return _plan(chosen)
+        lines = [one.text or "" for one in found]
+    return plan, found
 
 
 def _plan(chosen: Sequence[Wrapper]) -> Plan:
