@@ -1,4 +1,4 @@
-"""The lines behind a line, as far as a recogniser asks for them."""
+"""The lines around a line: those behind it that a recogniser asks for, those that tell its time."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, overload
 
 from gpufleet_cli.parsers.log_line import LogLine
 from gpufleet_cli.parsers.log_reader import PAGE_SHIFT, Raw, Voice
+from gpufleet_cli.timestamps import NS_PER_S
 
 if TYPE_CHECKING:
     from gpufleet_cli.parsers.log_stream import LogStream
 
 _PER_LINE = 16
 _SLACK_LINES = 64
+_SAME_TIME_NS = 5 * NS_PER_S
+_NEIGHBOURS = 48
 _MASK = (1 << PAGE_SHIFT) - 1
 
 
@@ -54,6 +57,38 @@ class Lookahead:
             if _belongs(raw.voice, self.raw.voice):
                 count -= 1
                 yield self.stream.line_of(index, raw)
+
+
+def between_stamps(stream: LogStream, index: int, raw: Raw) -> Raw:
+    """A line without a time that stands between two stamps of nearly the same time has that."""
+    if raw.ns is not None or not stream.reader.has_times:
+        return raw
+    before = _stamped(stream, index, raw, forward=False)
+    if before is None or before.ns is None:
+        return raw
+    after = _stamped(stream, index, raw, forward=True)
+    if after is None or after.ns is None or not 0 <= after.ns - before.ns <= _SAME_TIME_NS:
+        return raw
+    return raw._replace(ns=before.ns, zone_stated=before.zone_stated)
+
+
+def _stamped(stream: LogStream, index: int, raw: Raw, *, forward: bool) -> Raw | None:
+    """The nearest line of the stream that has a time, a bounded number of lines away."""
+    data = stream.pages[index].data
+    at = raw.pos & _MASK
+    for _ in range(_NEIGHBOURS):
+        if forward:
+            at = data.find(b"\n", at) + 1
+            if not 0 < at < len(data):
+                return None
+        elif at == 0:
+            return None
+        else:
+            at = data.rfind(b"\n", 0, at - 1) + 1
+        found = stream.reader.line(index, at)
+        if found.ns is not None and found.voice.stream == raw.voice.stream:
+            return found
+    return None
 
 
 def _belongs(voice: Voice, to: Voice) -> bool:

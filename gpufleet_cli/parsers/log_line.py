@@ -13,7 +13,8 @@ from gpufleet_cli.facts import Fact, Origin, Speaker
 class LogLine:
     """One line as the program wrote it: no wrapper, no rank prefix, no ANSI, no carriage return.
 
-    `at_ns` is the wrapper's time where it has one, else the line's own, else None.
+    `at_ns` is the wrapper's time where it has one, else the line's own, else that of the stamped
+    lines around it where they are less than five seconds apart, else None.
     `zone_stated` is False when a time had no zone and UTC was assumed.
     """
 

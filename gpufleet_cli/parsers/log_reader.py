@@ -92,6 +92,9 @@ class LineReader:
         self.year_known, near = _near(sample, found, owns, near_ns)
         shift = collector.shift_ns(_pairs(found, owns))
         self.plan = plan._replace(near_ns=near, shift_ns=shift)
+        self.has_times = any(one.ns is not None for one in found) or any(
+            own is not None and (own.ns is not None or own.yearless) for own in owns
+        )
         self.reads_own = any(own is not None and own.who for own in owns)
 
     def _sample(self) -> list[str]:

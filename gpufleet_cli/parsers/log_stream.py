@@ -16,7 +16,7 @@ from gpufleet_cli.facts import Fact, Gap, LogSign, Origin, Progress, Sign, Speak
 from gpufleet_cli.parsers import log_attempts, log_lost
 from gpufleet_cli.parsers.lines import RECOGNISERS
 from gpufleet_cli.parsers.log_attempts import Attempts
-from gpufleet_cli.parsers.log_following import Lookahead
+from gpufleet_cli.parsers.log_following import Lookahead, between_stamps
 from gpufleet_cli.parsers.log_line import LogLine, Recogniser
 from gpufleet_cli.parsers.log_pages import Page
 from gpufleet_cli.parsers.log_reader import PAGE_SHIFT, LineReader, Raw
@@ -219,7 +219,7 @@ class LogStream:
         self._recognised.add(key)
         page = self.pages[index]
         line_number = page.line_number(raw.pos & _MASK)
-        for piece in (raw, *raw.glued):
+        for piece in (between_stamps(self, index, raw), *raw.glued):
             line = self._log_line(piece, page.path, line_number)
             if raw.glued or raw.parts:
                 modules = scanner.modules_for(line.text.encode("utf-8", "replace"))

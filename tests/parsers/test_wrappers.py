@@ -170,6 +170,13 @@ def test_mpirun_timestamp_stands_before_the_tag() -> None:
     assert (line.text, line.at, line.who) == ("x", "2025-02-18T04:11:47Z", {"task": 2})
 
 
+def test_torchx_replica_alone_counts_only_where_all_lines_have_it() -> None:
+    """`trainer/1 text` on every line, and the same words in an ordinary text."""
+    text = "".join(f"trainer/{n % 2} step {n}\n" for n in range(6))
+    assert [(line.text, line.who) for line in lines(text)][1] == ("step 1", {"node_rank": 1})
+    assert lines("a b c\nfile/3 loaded\nc d e\nx y\n")[1].text == "file/3 loaded"
+
+
 # --- stern, Ray, agents ---------------------------------------------------------------------------
 
 
@@ -211,6 +218,9 @@ def test_ordinary_words_are_no_pod() -> None:
         ("(MegatronPolicyWorker[rank=3] pid=1, ip=10.0.0.7) hi", "hi", {"rank": 3, "pid": 1, "host": "10.0.0.7"}),
         ("(TorchTrainer pid=9) hi [repeated 7x across cluster]", "hi", {"pid": 9}),
         ("(train_fn pid=9) hi [repeated 2x across cluster] (Ray deduplicates logs by default.)", "hi", {"pid": 9}),
+        ("(raylet, ip=10.0.0.7) hi", "hi", {"host": "10.0.0.7"}),
+        ("(autoscaler +1m2s) hi", "hi", {}),
+        ("(see pid=3 in the notes) hi", "(see pid=3 in the notes) hi", {}),
         ("\x1b[36m(RayTrainWorker pid=4242)\x1b[0m hi", "hi", {"pid": 4242}),
     ],
 )  # fmt: skip
@@ -302,6 +312,14 @@ def test_without_any_year_times_are_relative_and_said_to_be() -> None:
     assert second.at_ns - first.at_ns == 600 * 10**9
     gaps = [fact for fact in facts_of(text) if isinstance(fact, Gap)]
     assert any("year" in gap.why for gap in gaps)
+
+
+def test_a_line_between_two_stamps_of_one_moment_has_their_time() -> None:
+    """Five seconds at most; a gap of a minute leaves it undated."""
+    text = "2025-05-12 10:00:00,000 a\nterminate called\n2025-05-12 10:00:{n},000 b\n"
+    assert lines(text.format(n="03"))[1].at == "2025-05-12T10:00:00Z"
+    assert lines(text.format(n="59"))[1].at is None
+    assert lines("2025-05-12 10:00:00,000 a\nlast words\n")[1].at is None
 
 
 # --- Collectors' text -------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ UID = "8c1f77d0-5b10-4d2e-9f60-1a2b3c4d5e60"
         ("namespaces/ml/pods/sft-0/t/t/logs/previous.log", {"namespace": "ml", "pod": "sft-0", "container": "t", "previous": True}),
         ("dump/ml/sft-0/logs.txt", {"namespace": "ml", "pod": "sft-0"}),
         ("ip-10-0-1-2.ec2.internal.log", {"node": "ip-10-0-1-2.ec2.internal"}),
+        ("out/1/rank.12/stderr", {"prefix_rank": 12}),
+        ("logs/rank_3/train.log", {"prefix_rank": 3}),
         ("job.log", {}),
         ("-", {}),
         ("stdin", {}),

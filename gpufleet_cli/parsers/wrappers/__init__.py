@@ -24,6 +24,7 @@ from gpufleet_cli.parsers.wrappers import (
     ray,
     slurm,
     stern,
+    torchx,
 )
 from gpufleet_cli.parsers.wrappers.layer import Layer, Peel, Who, Wrapper
 
@@ -38,7 +39,7 @@ WRAPPERS: tuple[Wrapper, ...] = (
     mpi,
     hyperpod,
 )
-AMBIGUOUS: tuple[Wrapper, ...] = (journal, cloudwatch, stern, slurm)
+AMBIGUOUS: tuple[Wrapper, ...] = (journal, cloudwatch, stern, slurm, torchx)
 
 MAX_DEPTH = 8
 _MAX_AMBIGUOUS = 2

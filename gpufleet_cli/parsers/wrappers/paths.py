@@ -66,7 +66,7 @@ _EXTENSION = re.compile(
 )
 _PREVIOUS = re.compile(r"[._-](?:previous|prev)$|^previous$", re.IGNORECASE)
 _RANK = re.compile(
-    r"(?:^|[._-])(?:global[_-]?)?rank[_-]?(?P<rank>\d{1,6})(?=$|[._-])", re.IGNORECASE
+    r"(?:^|[._-])(?:global[_-]?)?rank[._-]?(?P<rank>\d{1,6})(?=$|[._-])", re.IGNORECASE
 )
 _LOCAL_RANK = re.compile(
     r"(?:^|[._-])local[_-]?rank[_-]?(?P<rank>\d{1,4})(?=$|[._-])", re.IGNORECASE
@@ -119,6 +119,10 @@ def _named(text: str) -> dict[str, Value]:
 
 def _folder(text: str, fields: dict[str, Value | None]) -> None:
     """What the folder of a file names where the file itself names less."""
+    rank = _RANK.search(text)
+    if rank is not None:  # mpirun --output-filename writes rank.12/stderr
+        fields.setdefault("prefix_rank", int(rank["rank"]))
+        return
     index = _NODE_INDEX.match(text)
     if index is not None:
         fields.setdefault("node_rank", int(index["index"]))

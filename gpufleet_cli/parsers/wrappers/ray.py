@@ -21,21 +21,27 @@ _ACTOR = re.compile(
     r"\((?:[^()=\n]{0,120}?(?:\[rank=(\d{1,6})\])?(?:\([^()\n]{0,80}\))? ?)?"
     r"pid=(\d{1,10})(?:, ip=([0-9a-fA-F.:]{2,45}))?\) ?"
 )
+_SERVICE = re.compile(
+    r"\((?:raylet|gcs_server|autoscaler[^()\n]{0,40}|dashboard)(?:, ip=([0-9a-fA-F.:]{2,45}))?\) ?"
+)
 REPEATED = re.compile(
     r" ?\[repeated (\d{1,7})x across cluster\](?: \(Ray deduplicates logs.{0,300})?$"
 )
 
 
 @lru_cache(maxsize=65_536)
-def _who(rank: str | None, pid: str, address: str | None) -> Who:
-    return who_of({"rank": None if rank is None else int(rank), "pid": int(pid), "host": address})
+def _who(rank: str | None, pid: str | None, address: str | None) -> Who:
+    numbers = {"rank": rank, "pid": pid}
+    known = {name: int(value) for name, value in numbers.items() if value is not None}
+    return who_of({"host": address, **known})
 
 
 def peel(text: str) -> Layer | None:
     """Take off the actor's name and the note of repetition."""
     found = _ACTOR.match(text)
     if found is None:
-        return None
+        service = _SERVICE.match(text)
+        return service and Layer(text[service.end() :], who=_who(None, None, service[1]))
     rest = text[found.end() :]
     if rest.endswith(")") or rest.endswith("]"):
         rest = REPEATED.sub("", rest)
