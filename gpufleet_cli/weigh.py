@@ -150,7 +150,14 @@ def _lend(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
                 explained.add(index)
         result.append(lent)
     result.extend(h for index, h in enumerate(generic) if index not in explained)
-    return result
+    return _without_unnamed_slowness(result)
+
+
+def _without_unnamed_slowness(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """A change of pace that names nobody is evidence for whoever explains it, not a rival."""
+    unnamed = [h for h in hypotheses if h.kind is Kind.STRAGGLER and not h.ranks and not h.nodes]
+    named = [h for h in hypotheses if h.slowdown is not None and h not in unnamed]
+    return [h for h in hypotheses if h not in unnamed] if named else hypotheses
 
 
 def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothesis | None:
@@ -165,7 +172,7 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
             same = bool(specific.nodes) and all(
                 case.topology.node_of(r) in specific.nodes for r in located.ranks
             )
-            narrows = specific.xid is not None and len(located.ranks) == 1
+            narrows = (specific.xid is not None or specific.narrows) and len(located.ranks) == 1
             ranks = located.ranks if same and narrows else specific.ranks
         if not same:
             return None

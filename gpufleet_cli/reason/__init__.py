@@ -207,6 +207,8 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
     xids = _dated(_of(subject.current, XidEvent), near, boots)
     hosts = _dated(_of(subject.current, HostEvent), near, boots)
     sxids = _dated(_of(subject.current, SxidEvent), near, boots)
+    shift = xid_history.zone_shift_s([*xids, *hosts], span, onset)
+    xids, hosts, sxids = _in_zone(xids, shift), _in_zone(hosts, shift), _in_zone(sxids, shift)
     return Case(
         given=given,
         topology=places,
@@ -273,6 +275,18 @@ def _dated(
         )
         found.setdefault(key, dated)
     return list(found.values())
+
+
+def _in_zone(events: Sequence[E], shift_s: float) -> list[E]:
+    """Times without a zone moved by the shift that the evidence suggests."""
+    if not shift_s:
+        return list(events)
+    return [
+        e
+        if e.zone_stated or e.at_ns is None
+        else replace(e, at_ns=e.at_ns + round(shift_s * NS))
+        for e in events
+    ]
 
 
 def _of(facts: Iterable[Fact], kind: type[F]) -> tuple[F, ...]:

@@ -172,3 +172,37 @@ def domain_faults(
         if len({e.node for e in close}) > 1:
             found[domain] = tuple(close)
     return found
+
+
+ZONE_STEP_S = 1800.0
+ZONE_MOST = 28
+ZONE_CLOSE_S = 120.0
+
+
+def zone_shift_s(
+    events: Sequence[XidEvent | HostEvent], span: tuple[int, int] | None, onset_ns: int | None
+) -> float:
+    """Seconds to add to times without a zone, in half hours, so that a cause falls on the onset.
+
+    Kernel logs of `dmesg -T` and syslog are in local time and do not say which. Nothing is shifted
+    when a cause lies in the window as it stands, or when no shift, or more than one, fits closely.
+    """
+    if span is None or onset_ns is None:
+        return 0.0
+    causes = [
+        e.at_ns
+        for e in events
+        if isinstance(e, XidEvent)
+        and not e.zone_stated
+        and e.at_ns is not None
+        and xid_catalog.xid(e.xid).role == "cause"
+    ]
+    if not causes or any(span[0] <= at <= span[1] for at in causes):
+        return 0.0
+    fitting = {
+        step
+        for step in range(-ZONE_MOST, ZONE_MOST + 1)
+        for at in causes
+        if abs((at - onset_ns) / NS + step * ZONE_STEP_S) <= ZONE_CLOSE_S
+    }
+    return fitting.pop() * ZONE_STEP_S if len(fitting) == 1 else 0.0

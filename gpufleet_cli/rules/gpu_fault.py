@@ -9,7 +9,9 @@ pending remap that stops nothing. It cannot see a fault that leaves no line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpufleet_cli.facts import HostSign, Sign
 from gpufleet_cli.reason import Case
@@ -25,7 +27,8 @@ DOUBLE_BIT = 48
 CONTAINED = 94
 CLOSE_S = 120.0
 SELF_SIGNS = (Sign.ECC_ERROR, Sign.CUDA_PEER_ERROR, Sign.NVLS_FAILED, Sign.ROCM_GPU_HANG)
-NODE_WIDE = frozenset({79})
+UNIT = re.compile(r"GPC \d{1,3}, TPC \d{1,3}")
+NEW_CRASH_S = 180.0
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
@@ -39,8 +42,11 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         key = (placed.node, placed.rank, placed.event.pci_bus_id)
         if placed.event.origin in in_domain or key in seen or not _is_cause(placed):
             continue
+        if _is_elsewhere(case, placed):
+            continue
         seen.add(key)
         yield _xid(case, placed)
+    yield from _repeated(case)
     yield from _off_the_bus(case, seen)
     yield from _switch(case)
     yield from _own_words(case)
@@ -59,6 +65,39 @@ def _is_cause(placed: PlacedXid) -> bool:
         "evict-now",
         "cordon-at-checkpoint",
     )
+
+
+def _is_elsewhere(case: Case, placed: PlacedXid) -> bool:
+    """On a node that the map of a running, or fully placed, job does not know: another job's."""
+    if placed.rank is not None or placed.node is None or not case.topology.by_node:
+        return False
+    if placed.node in case.topology.by_node:
+        return False
+    size = case.topology.world_size
+    complete = size is not None and len(case.topology.places) >= size
+    return complete or not case.stop.stopped
+
+
+def _repeated(case: Case) -> Iterator[Hypothesis]:
+    """Xid 13 again and again on one GPC and TPC of one GPU, or 31 on one GPU over several crashes: what
+    is an application's fault once is a sign of hardware then (xid-notes, 13 and 31)."""
+    bursts: dict[tuple[str | None, str | None, int, str], list[PlacedXid]] = {}
+    for placed in sorted(case.xids, key=lambda p: (p.at_ns or 0, str(p.event.origin))):
+        if placed.event.xid not in (13, 31) or placed.at_ns is None:
+            continue
+        where = UNIT.search(placed.event.text)
+        unit = where[0] if where is not None and placed.event.xid == 13 else ""
+        listed = bursts.setdefault((placed.node, placed.event.pci_bus_id, placed.event.xid, unit), [])
+        if not listed or (placed.at_ns - (listed[-1].at_ns or 0)) / NS > NEW_CRASH_S:
+            listed.append(placed)
+    for (_node, _pci, code, unit), listed in bursts.items():
+        if len(listed) < 3 or not listed[-1].relevant or (code == 13 and not unit):
+            continue
+        last = listed[-1]
+        made = _xid(case, last)
+        text = f"XID {code} {unit} for the {len(listed)}th time on this GPU, first{claims.when(listed[0].at_ns)}"
+        again = claim(text, last.event.origin, claims.STRONG + claims.FAIR, rank=last.rank, at_ns=last.at_ns)
+        yield replace(made, claims=(again, *made.claims[1:]), worsens=True)
 
 
 def _xid(case: Case, placed: PlacedXid) -> Hypothesis:

@@ -10,12 +10,23 @@ from collections.abc import Iterator
 
 from gpufleet_cli.facts import Sign
 from gpufleet_cli.reason import Case
-from gpufleet_cli.reason.placed import NS
+from gpufleet_cli.reason.placed import NS, PlacedSign
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import about, claim
 from gpufleet_cli.verdict import Claim, Hypothesis, JobState, Kind, Remedy
 
 NAME = "healthy"
+OWN_CAUSES = frozenset(
+    {
+        Sign.PYTHON_EXCEPTION,
+        Sign.CUDA_OOM,
+        Sign.HOST_OOM,
+        Sign.CHILD_FAILED,
+        Sign.ECC_ERROR,
+        Sign.NODE_FAILED,
+        Sign.FATAL_SIGNAL,
+    }
+)
 TEARDOWN = frozenset({Sign.WATCHDOG_STUCK, Sign.ABORT, Sign.FATAL_SIGNAL, Sign.STORE_LOST})
 
 
@@ -77,18 +88,16 @@ def _finished(case: Case) -> Hypothesis | None:
 def _ended_outside(case: Case) -> Hypothesis | None:
     """A time limit or preemption that comes first is the scheduler's doing, not a fault."""
     signs = case.signs_of(Sign.JOB_CANCELLED, Sign.PREEMPTION, Sign.AGENT_TOLD_TO_STOP)
-    outside = [s for s in signs if "node" not in (s.fact.detail or "").lower()]
+    outside = [s for s in signs if s.fact.sign is not Sign.JOB_CANCELLED or _has_a_reason(s)]
     if not outside or case.timeouts:
         return None
     first = outside[0]
     earlier = [
         s
         for s in case.signs
-        if s.fact.sign in (Sign.PYTHON_EXCEPTION, Sign.CUDA_OOM, Sign.CHILD_FAILED, Sign.ECC_ERROR)
+        if s.fact.sign in OWN_CAUSES
         and not (s.fact.detail or "").startswith("effect")
-        and s.at_ns is not None
-        and first.at_ns is not None
-        and s.at_ns < first.at_ns
+        and _is_before(s, first)
     ]
     if earlier:
         return None
@@ -97,6 +106,19 @@ def _ended_outside(case: Case) -> Hypothesis | None:
         (about(first, f"told to stop{claims.when(first.at_ns)}: {first.fact.text[:120]}", claims.GOOD),),
         "ended-outside",
     )
+
+
+def _has_a_reason(sign: PlacedSign) -> bool:
+    """A cancelled step without a reason follows something else; a time limit or preemption does not."""
+    words = f"{sign.fact.detail or ''} {sign.fact.text}".lower()
+    return "time limit" in words or "preempt" in words
+
+
+def _is_before(one: PlacedSign, other: PlacedSign) -> bool:
+    if one.at_ns is not None and other.at_ns is not None:
+        return one.at_ns < other.at_ns
+    mine, its = one.fact.origin, other.fact.origin
+    return mine.path == its.path and (mine.line or 0) < (its.line or 0)
 
 
 def _in_rhythm(case: Case) -> Hypothesis | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpufleet_cli.facts import HostSign, NodeLease, Sign
+from gpufleet_cli.facts import HostSign, NodeLease, NodeState, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedHost, PlacedSign
 from gpufleet_cli.rules import claims
@@ -148,19 +148,27 @@ def _oom_pods(case: Case) -> Iterator[Hypothesis]:
 
 
 def _oom_words(case: Case) -> Iterator[Hypothesis]:
-    signs = case.signs_of(Sign.HOST_OOM)
+    """The job's own log or Slurm says so; the line that names a task or host speaks for the rest."""
+    signs = sorted(
+        case.signs_of(Sign.HOST_OOM),
+        key=lambda s: (s.rank is None, s.node is None and s.fact.speaker.host is None),
+    )
     if not signs:
         return
     first = signs[0]
+    node = first.node or first.fact.speaker.host
+    who = ranks_text((first.rank,)) if first.rank is not None else node or "a task"
     yield Hypothesis(
         kind=Kind.HOST_OOM,
         rule=NAME,
-        summary=f"{ranks_text((first.rank,)) if first.rank is not None else first.node or 'A task'}"
-        " was killed for memory.".capitalize(),
-        claims=(about(first, first.fact.text[:160], claims.STRONG),),
+        summary=f"{who[:1].upper()}{who[1:]} was killed for memory.",
+        claims=tuple(
+            about(s, s.fact.text[:160], claims.STRONG if i == 0 else claims.WEAK)
+            for i, s in enumerate(signs[:2])
+        ),
         remedy=Remedy.CODE,
         ranks=() if first.rank is None else (first.rank,),
-        nodes=() if first.node is None else (first.node,),
+        nodes=() if node is None else (node,),
         onset_ns=first.at_ns,
         degrades=True,
         reason_tag="host OOM",
@@ -206,6 +214,10 @@ def _node_death(case: Case) -> Iterator[Hypothesis]:
                     at_ns=condition[4],
                 )
             )
+    for node in case.nodes:
+        have, should = node.gpus_allocatable, node.gpus_capacity
+        if have is not None and should is not None and have < should:
+            yield _lost_gpus(case, node)
     for lease in _stale_leases(case):
         found.setdefault(lease.node, []).append(
             claim(
@@ -234,6 +246,30 @@ def _node_death(case: Case) -> Iterator[Hypothesis]:
     for name, listed in sorted(found.items()):
         if not job_nodes or name in job_nodes:
             yield _dead_node(case, name, listed)
+
+
+def _lost_gpus(case: Case, node: NodeState) -> Hypothesis:
+    """The device plugin took a GPU of this node out of service."""
+    return Hypothesis(
+        kind=Kind.HARDWARE,
+        rule=NAME,
+        summary=f"{node.name} has {node.gpus_allocatable} of {node.gpus_capacity} GPUs left.",
+        claims=(
+            claim(
+                f"{node.name}: {node.gpus_allocatable} of {node.gpus_capacity} GPUs are allocatable:"
+                " the device plugin marked one unhealthy",
+                node.origin,
+                claims.FAIR,
+            ),
+        ),
+        remedy=Remedy.NODE,
+        nodes=(node.name,),
+        narrows=True,
+        worsens=True,
+        worsens_why="an unhealthy GPU stays out until the plugin restarts",
+        reason_tag="GPU unhealthy",
+        would_settle=f"the kernel log of {node.name}",
+    )
 
 
 def _stale_leases(case: Case) -> list[NodeLease]:

@@ -15,7 +15,7 @@ from gpufleet_cli.facts import Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedSign
 from gpufleet_cli.rules import claims
-from gpufleet_cli.rules.claims import about, ranks_text
+from gpufleet_cli.rules.claims import about, claim, ranks_text
 from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
 
 NAME = "program_error"
@@ -50,6 +50,7 @@ class Death:
 def propose(case: Case) -> Iterator[Hypothesis]:
     """One hypothesis: the ranks that died first by themselves."""
     deaths = _deaths(case)
+    yield from _container_exits(case, {death.rank for death in deaths})
     if not deaths:
         yield from _unplaced(case)
         return
@@ -261,6 +262,44 @@ def _same_moment(one: Death, other: Death) -> bool:
     if one.sign.at_ns is None or other.sign.at_ns is None:
         return one.sign.fact.origin.path == other.sign.fact.origin.path
     return abs(one.sign.at_ns - other.sign.at_ns) / NS <= SAME_MOMENT_S
+
+
+def _container_exits(case: Case, known: set[int]) -> Iterator[Hypothesis]:
+    """A rank container that ended before the others complained: its pod is known, its rank only
+    where it holds one."""
+    for pod in case.pods:
+        container = next((c for c in pod.containers if c.name == pod.rank_container), None)
+        if container is None or container.exit_code in (None, 0, 143, 134):
+            continue
+        if "OOMKilled" in (container.reason, container.last_reason) or pod.disruption is not None:
+            continue
+        ranks = case.topology.by_pod.get(pod.name, ())
+        ahead = claims.before_others_s(case, container.finished_ns)
+        late = case.timeouts and (ahead is None or ahead <= 0)
+        if late or not ranks or known & set(ranks):
+            continue
+        code = container.exit_code or 0
+        yield Hypothesis(
+            kind=Kind.RANK_CRASHED,
+            rule=NAME,
+            summary=f"{pod.name} ended before the others complained: {_exit_words(code)}.",
+            claims=(
+                claim(
+                    f"container {container.name} of {pod.name} ended with {_exit_words(code)}"
+                    f"{claims.when(container.finished_ns)}",
+                    pod.origin,
+                    claims.STRONG,
+                    at_ns=container.finished_ns,
+                ),
+            ),
+            remedy=Remedy.PROCESS,
+            ranks=ranks,
+            nodes=() if pod.node is None else (pod.node,),
+            onset_ns=container.finished_ns,
+            degrades=True,
+            reason_tag=_exit_words(code),
+            would_settle=f"the last lines of {pod.name} and the kernel log of its node",
+        )
 
 
 def _unplaced(case: Case) -> Iterator[Hypothesis]:
