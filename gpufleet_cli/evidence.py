@@ -15,26 +15,28 @@ HEAD_BYTES = 65_536
 
 class Evidence:
     """One file of the target. `path` is inside the target with `/`, without a `.gz` that was taken
-    off; `head` its first bytes after decompression. `file` is the path on disk when the bytes lie
+    off, `name` the same as it stands there, for people who look it up; `head` its first bytes after decompression. `file` is the path on disk when the bytes lie
     there uncompressed (so that they can be mapped or handed to a worker), else None and `content`
     has them. `size_bytes` is the size on disk or in the archive.
 
     Bytes are read when asked for and not kept, so that a list of ten thousand costs nothing.
     """
 
-    __slots__ = ("_content", "_head", "file", "packed", "path", "size_bytes")
+    __slots__ = ("_content", "_head", "file", "name", "packed", "path", "size_bytes")
 
     def __init__(
         self,
         *,
         path: str,
         size_bytes: int,
+        name: str | None = None,
         head: bytes | None = None,
         file: Path | None = None,
         content: bytes | None = None,
         packed: Packed | None = None,
     ) -> None:
         self.path = path
+        self.name = path if name is None else name
         self.size_bytes = size_bytes
         self.file = file
         self.packed = packed

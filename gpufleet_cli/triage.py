@@ -7,7 +7,7 @@ Each parser and rule is guarded: one that breaks costs its own part and leaves a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -46,7 +46,8 @@ def triage_target(
 ) -> Triage:
     """Read a target and answer: who, what, what to do, at what price, and what was not seen."""
     facts, files = read_facts(target, strict=strict)
-    return decide(target, [numbers, *facts], files, as_of_ns=as_of_ns, strict=strict)
+    triage = decide(target, [numbers, *facts], files, as_of_ns=as_of_ns, strict=strict)
+    return with_file_names(triage, {e.path: e.name for e in target.evidences if e.name != e.path})
 
 
 def read_facts(target: Target, *, strict: bool = False) -> tuple[list[Fact], tuple[FileRead, ...]]:
@@ -279,6 +280,29 @@ def _per_rank(ranks: Sequence[int], what: str, why: str, settles: str) -> Iterat
         return
     shown = ", ".join(map(str, ranks[:8]))
     yield Gap(what=f"{what} of {len(ranks)} ranks ({shown}, ...)", why=why, would_settle=settles)
+
+
+# --- Names of files ------------------------------------------------------------------------------
+
+
+def with_file_names(triage: Triage, names: Mapping[str, str]) -> Triage:
+    """Every place spelled as it stands on disk: `x.log.gz` where `x.log` was read from it."""
+    if not names:
+        return triage
+
+    def named(origin: Origin | None) -> Origin | None:
+        if origin is None or origin.path not in names:
+            return origin
+        return replace(origin, path=names[origin.path])
+
+    evidence = tuple(replace(c, origin=named(c.origin)) for c in triage.verdict.evidence)
+    return replace(
+        triage,
+        verdict=replace(triage.verdict, evidence=evidence),
+        hardware=tuple(replace(h, origin=named(h.origin)) for h in triage.hardware),
+        ranks=tuple(replace(row, origin=named(row.origin)) for row in triage.ranks),
+        files=tuple(replace(f, path=names.get(f.path, f.path)) for f in triage.files),
+    )
 
 
 # --- One rank ------------------------------------------------------------------------------------
