@@ -152,11 +152,11 @@ def write(folder: Path, ranks: int, entries: int, seed: int = 1) -> int:
 def _dump(
     job: Job, rank: int, wanted: int, tail: list[Op], done: int, rng: random.Random
 ) -> dict[str, Any]:
-    steps = wanted // (len(list(job.step(rank)))) + 2
+    steps = wanted // len(list(job.step(0))) + 2  # the same for all: numbers must agree
     program = [op for _ in range(steps) for op in job.step(rank)] + tail
     open_from = len(program) - (len(tail) - done)
     groups = job.groups(rank)
-    names = {group: (f"{group[0]}/{group[1]}" if group[1] else "0", group[0]) for group in groups}
+    names = {g: ("0" if g[0] == "default_pg" else f"{g[0]}/{g[1]}", g[0]) for g in groups}
     ids = {group: i for i, group in enumerate(groups)}
     counts = {group: [0, 0, 0] for group in groups}
     frames = {name: _frames(name) for name in ("all_reduce", "send", "recv")}

@@ -16,7 +16,7 @@ from statistics import median
 from gpufleet_cli.facts import RankDump
 
 NS = 1_000_000_000
-MOST_RANKS_A_NODE = 8
+MOST_RANKS_A_NODE = 2
 
 Pair = tuple[str, str]
 _Key = tuple[str, int, int]
@@ -76,6 +76,7 @@ def _stamps(
         lambda: defaultdict(lambda: defaultdict(list))
     )
     used: dict[tuple[_Key, str], int] = defaultdict(int)
+    is_local: dict[_Key, bool] = {}
     for dump in dumps:
         node = node_of.get(dump.rank)
         if node is None:
@@ -83,7 +84,9 @@ def _stamps(
         for group in dump.groups:
             members = group.members or (-1,)
             key = (group.name, members[0], len(members))
-            if not group.done or used[key, node] >= MOST_RANKS_A_NODE:
+            if key not in is_local:
+                is_local[key] = len({node_of.get(member) for member in members}) < 2
+            if is_local[key] or not group.done or used[key, node] >= MOST_RANKS_A_NODE:
                 continue
             used[key, node] += 1
             pairs = array("q")

@@ -60,12 +60,14 @@ class Wait:
 
 @dataclass(slots=True)
 class World:
-    """`groups` by number; `own[rank]` are the numbers of a rank's groups in its dump's order."""
+    """`groups` by number; `own[rank]` are the numbers of a rank's groups in its dump's order.
+    `widest` is the size of the largest group."""
 
     dumps: Mapping[int, RankDump]
     groups: list[Group]
     own: dict[int, list[int]]
     waits: dict[int, Wait]
+    widest: int
 
     def entered(self, rank: int, group: Group) -> int | None:
         """The number of the last collective that a present rank put in; None where not known.
@@ -136,7 +138,8 @@ def build(dumps: Mapping[int, RankDump]) -> World:
     for group in groups:
         if not group.stated:
             group.members = tuple(sorted(group.seen))
-    world = World(dumps, groups, own, {})
+    widest = max((len(group.members) for group in groups), default=0)
+    world = World(dumps, groups, own, {}, widest)
     world.waits.update(_waits(world))
     return world
 
@@ -199,7 +202,7 @@ def slots(world: World, numbers: Sequence[int]) -> dict[Slot, Group]:
 
 def role(world: World, rank: int, of: Mapping[Slot, Group]) -> Role:
     """Ranks of one role run the same program: the same slots and the same place in the pipeline."""
-    size = max((len(group.members) for group in world.groups), default=0)
+    size = world.widest
     places = []
     for _, group in sorted(of.items()):
         piped = group.carries_p2p or _PIPELINE.search(group.desc) is not None
