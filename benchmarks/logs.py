@@ -16,11 +16,12 @@ and prints the times, their ratios to grep, and the peak memory. `--keep` leaves
 from __future__ import annotations
 
 import argparse
+import os
 import random
-import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -90,20 +91,63 @@ def measure(folder: Path, patterns: Path, *, rounds: int) -> None:
     print(
         f"grep       {grep:10.2f} s  {size / grep / 1e6:8.0f} MB/s  one process, {len(GREP_PATTERNS)} patterns"
     )
-    reading = min(_timed(lambda: _read(folder)) for _ in range(rounds))
+    with PeakMemory() as watch:
+        reading = min(_timed(lambda: _read(folder)) for _ in range(rounds))
+        whole, reasoning, rendering = min(_triage(folder) for _ in range(rounds))
     print(
         f"reading    {reading:10.2f} s  {size / reading / 1e6:8.0f} MB/s  {reading / grep:5.2f} x grep"
     )
-    whole, reasoning, rendering = min(_triage(folder) for _ in range(rounds))
     print(
         f"triage     {whole:10.2f} s  {size / whole / 1e6:8.0f} MB/s  {whole / grep:5.2f} x grep"
         f"  (reading {whole - reasoning - rendering:.2f}, reasoning {reasoning:.2f}, rendering {rendering:.2f})"
     )
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     print(
-        f"memory     {own / 1024:10.0f} MiB here, {children / 1024:.0f} MiB in the largest worker"
+        f"memory     {watch.peak_kib / 1024:10.0f} MiB at most in all processes, shared pages counted once"
     )
+
+
+class PeakMemory:
+    """The most that this process and its children held together, looked at five times a second."""
+
+    def __init__(self) -> None:
+        self.peak_kib = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._done.wait(0.2):
+            self.peak_kib = max(self.peak_kib, sum(map(_pss_kib, _family(os.getpid()))))
+
+
+def _family(root: int) -> list[int]:
+    """A process and everything below it."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        children.setdefault(parent, []).append(int(stat.parent.name))
+    found = [root]
+    for pid in found:
+        found.extend(children.get(pid, ()))
+    return found
+
+
+def _pss_kib(pid: int) -> int:
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in rollup.splitlines() if line[:4] == "Pss:"), 0)
 
 
 def _timed(call: object) -> float:
