@@ -7,7 +7,7 @@ node was preempted is external. A DistributedContext shows only the worker that 
 >>> from gpufleet_cli.parsers.lines.pasted import read
 >>> link, = read(recognise, "(TorchTrainer pid=1234) - (node_id=ab12, ip=10.0.1.5, pid=900) world_rank=3, "
 ...     "local_rank=1, node_rank=1")
->>> link.rank, link.local_rank, link.node_rank, link.pid, link.pod_ip
+>>> link.rank, link.local_rank, link.node_rank, link.pid, link.host
 (3, 1, 1, 900, '10.0.1.5')
 """
 
@@ -57,6 +57,7 @@ def _map(line: LogLine, following: Following) -> Iterator[Fact]:
             node_rank=int(found["node"]),
             pid=int(found["pid"]),
             pod_ip=found["ip"],
+            host=found["ip"],  # what a worker's own lines call its host
             attempt=line.speaker.attempt,
         )
 

@@ -4,7 +4,8 @@ One fact per traceback, standing at the exception's line. `detail` is "Type: mes
 with `effect: ` in front where the exception is a consequence by its text. Chained exceptions and the
 "Original Traceback" of a data loader's worker are facts of their own. torch from 2.3 on prefixes each
 line with `[rankN]:`, older ones do not, so lines of several ranks may alternate: a line that is neither
-a frame nor an exception is passed over.
+a frame nor an exception is passed over. Ray's driver raises a worker's exception again, with the worker
+in the text (`RayTaskError(KeyError): ray::fn() (pid=31, ip=10.0.0.2, ...`): that worker speaks then.
 
 >>> from gpufleet_cli.parsers.lines.pasted import read
 >>> fact, = read(recognise, '''Traceback (most recent call last):
@@ -62,6 +63,9 @@ _LIBRARY = re.compile(
     r"/site-packages/|/dist-packages/|/lib/python\d|/torch/|^<|importlib|runpy\.py"
 )
 _CAMEL = re.compile(r"[A-Z][a-z0-9]{1,40}[A-Z][a-z0-9]")
+_RAY_TASK = re.compile(
+    r"RayTaskError(?:\(\w{1,120}\))?: ray::[^\n]{0,300}?\(pid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>[\w.:]{2,60}))?"
+)
 _BAR = re.compile(r"\s{0,40}[|+][-+ ]{0,40}")
 _LIMIT = 200
 _SKIPPABLE = 60
@@ -86,8 +90,11 @@ def _traceback(line: LogLine, following: Following) -> Iterator[Fact]:
         text = _BAR.sub("", row.text, count=1) if "|" in row.text[:40] else row.text
         if _HEADER in text:
             return
-        frame = _FRAME.match(text)
-        if frame is not None:
+        frame, task = _FRAME.match(text), _RAY_TASK.search(text[:600])
+        if task is not None:
+            worker = replace(line.speaker, host=task["ip"], pid=int(task["pid"]))
+            line = replace(line, speaker=worker)
+        elif frame is not None:
             frames.append(_Frame(frame["path"], frame["line"], frame["function"] or ""))
         elif text[:1].isspace() or not text.strip():
             continue

@@ -333,3 +333,28 @@ def test_a_stream_that_ends_after_a_traceback_header_says_nothing() -> None:
     line = _lines("Traceback (most recent call last):")[0]
     for module in RECOGNISERS:
         assert [] == list(module.recognise(line, lambda count: ()))
+
+
+def test_a_ray_worker_speaks_where_the_driver_raises_its_exception_again() -> None:
+    """The driver's copy of a traceback belongs to the worker that its text names, not to the driver."""
+    driver = Speaker(stream="driver.log", pid=91)
+    lines = _lines(
+        "Traceback (most recent call last):",
+        '  File "/app/driver.py", line 9, in <module>',
+        "ray.exceptions.RayTaskError(KeyError): ray::_Worker__execute.get_next() (pid=31, ip=10.0.0.2, actor_id=5b)",
+        '  File "/app/loop.py", line 61, in train_loop',
+        "KeyError: 'label'",
+        speaker=driver,
+    )
+    (fact,) = tracebacks.recognise(lines[0], lambda count: lines[1 : 1 + count])
+    assert isinstance(fact, LogSign)
+    assert (fact.speaker.host, fact.speaker.pid) == ("10.0.0.2", 31)
+    assert fact.detail == "KeyError: 'label' (at loop.py:61 in train_loop)"
+
+
+def test_a_ray_rank_is_known_by_the_host_that_its_own_lines_carry() -> None:
+    """Worker lines say `ip=`, which is their host: the table of ranks has to call it the same."""
+    (line,) = _lines("- (node_id=ab12, ip=10.0.1.5, pid=900) world_rank=3, local_rank=1, node_rank=1")
+    (link,) = ray_lines.recognise(line, lambda _count: ())
+    assert isinstance(link, IdentityLink)
+    assert (link.rank, link.host, link.pid) == (3, "10.0.1.5", 900)
