@@ -24,8 +24,8 @@ from gpufleet_cli.parsers.wrappers.layer import Value, Who, join, who_of
 from gpufleet_cli.parsers.wrappers.paths import Hints
 from gpufleet_cli.timestamps import ISO, Stamp, match_iso
 
-SAMPLE_HEAD = 48
-SAMPLE_TAIL = 24
+SAMPLE_HEAD = 36
+SAMPLE_TAIL = 16
 PAGE_SHIFT = 40
 _CACHED_LINES = 20_000
 _MAX_PIECES = 512

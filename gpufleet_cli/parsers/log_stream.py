@@ -25,9 +25,9 @@ from gpufleet_cli.parsers.scan import Scanner, Span, compile_patterns
 from gpufleet_cli.parsers.wrappers.layer import Value
 
 DENSE_BYTES = 256 << 10
-HEAD_BYTES = 8 << 10
-TAIL_BYTES = 48 << 10
-BEFORE_COMPLAINT_BYTES = 24 << 10
+HEAD_BYTES = 4 << 10
+TAIL_BYTES = 32 << 10
+BEFORE_COMPLAINT_BYTES = 16 << 10
 SAMPLE_BYTES = 1 << 10
 SAMPLES = 10
 BYTES_PER_SPEAKER = 1 << 10

@@ -123,7 +123,7 @@ def _in_time_order(pages: list[Page]) -> list[Page]:
     if len(pages) != 1 or pages[0].entries:
         return pages
     page = pages[0]
-    head = [line for line in page.data[:65_536].split(b"\n")[:50] if line]
+    head = [line for line in page.data[:65_536].split(b"\n", 16)[:16] if line]
     if not log_documents.is_logcli([printable(decode(line[:4096])) for line in head]):
         return pages
     lines = [printable(decode(line)) for line in page.data.split(b"\n")]
