@@ -15,14 +15,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from built_cases import clusters, decoys, gpus, hosts, memory, partial
+from built_cases import clusters, contests, decoys, gpus, hosts, memory, partial
 from built_cases.fleet import Incident
 
 HERE = Path(__file__).resolve().parent.parent / "fixtures" / "cases" / "built-xid"
 
 
 def incidents() -> Iterator[Incident]:
-    for family in (memory, gpus, hosts, clusters, partial, decoys):
+    for family in (memory, gpus, hosts, clusters, partial, decoys, contests):
         yield from family.incidents()
 
 

@@ -215,7 +215,7 @@ def _slowed(name: str, **truth: Any) -> Incident:
     """Steps take 2 s before and 3.6 s since; the job runs."""
     one = Incident(
         name=name, verdict="hardware", also=("straggler",), ranks=(R,), nodes=(N,),
-        actions=(EVICT, CORDON), captured=364.0, innocent=list(range(8)), **truth,
+        captured=364.0, innocent=list(range(8)), **{"actions": (EVICT,), **truth},
     )
     one.add("topology.json", topology())
     one.add("job.json", job())
@@ -268,7 +268,7 @@ def _slow() -> Iterator[Incident]:
     yield one
 
     one = _slowed(
-        "gpu-slower-by-report",
+        "gpu-slower-by-report", actions=(CORDON, EVICT),
         title="A straggler report names one rank on a job that runs",
         why="Only rank 35's own section is slow.",
     )
