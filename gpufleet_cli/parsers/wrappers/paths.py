@@ -97,13 +97,13 @@ _WORDS = frozenset(_WORD_LIST.split())
 
 
 def _is_name(text: str) -> bool:
-    """A host or pod name, not a word such as `train`, and not a bare number or a hash."""
+    """A host or pod name: it has a number or a hash in it, and is not that alone."""
     return (
         _NAME.fullmatch(text) is not None
         and text.lower() not in _WORDS
         and not text.isdigit()
         and any(c.isalpha() for c in text)
-        and (any(c.isdigit() for c in text) or "-" in text)
+        and any(c.isdigit() for c in text)
         and re.fullmatch(r"[0-9a-f]{10,64}(?:-json)?", text) is None
     )
 
