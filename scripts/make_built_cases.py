@@ -10,19 +10,21 @@ the product's rules; the lines have the forms of real programs, everything named
 from __future__ import annotations
 
 import argparse
+import gzip
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from built_cases import clusters, contests, decoys, gpus, hosts, memory, partial
+from built_cases import clusters, contests, decoys, gpus, hosts, memory, partial, readings
 from built_cases.fleet import Incident
 
 HERE = Path(__file__).resolve().parent.parent / "fixtures" / "cases" / "built-xid"
+LONG = 3000
 
 
 def incidents() -> Iterator[Incident]:
-    for family in (memory, gpus, hosts, clusters, partial, decoys, contests):
+    for family in (memory, gpus, hosts, clusters, partial, decoys, contests, readings):
         yield from family.incidents()
 
 
@@ -36,22 +38,36 @@ def contents() -> dict[str, str]:
     return files
 
 
+def stored(path: str, text: str) -> tuple[str, bytes]:
+    """Long logs are kept compressed, with no time of their own in them."""
+    if "/logs/" in path and len(text) > LONG:
+        return f"{path}.gz", gzip.compress(text.encode(), mtime=0)
+    return path, text.encode()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     options = parser.parse_args()
-    wanted = contents()
-    have = {p.relative_to(HERE).as_posix(): p.read_text() for p in HERE.rglob("*") if p.is_file() and p.name != "README.md"}
+    wanted = dict(stored(path, text) for path, text in contents().items())
+    have = {
+        path.relative_to(HERE).as_posix(): path.read_bytes()
+        for path in HERE.rglob("*")
+        if path.is_file() and path.name != "README.md"
+    }
     if options.check:
-        odd = sorted(set(wanted.items()) ^ set(have.items()))
-        sys.stdout.write("".join(f"differs: {path}\n" for path in sorted({p for p, _ in odd})))
+        odd = sorted(
+            path for path in wanted.keys() | have.keys() if wanted.get(path) != have.get(path)
+        )
+        sys.stdout.write("".join(f"differs: {path}\n" for path in odd))
         return 1 if odd else 0
-    for folder in {path.partition("/")[0] for path in have}:
-        shutil.rmtree(HERE / folder)
-    for path, text in wanted.items():
+    for name in {path.partition("/")[0] for path in have}:
+        shutil.rmtree(HERE / name)
+    for path, data in wanted.items():
         (HERE / path).parent.mkdir(parents=True, exist_ok=True)
-        (HERE / path).write_text(text)
-    sys.stdout.write(f"{sum(p.endswith('case.json') for p in wanted)} cases, {sum(map(len, wanted.values())):,} bytes\n")
+        (HERE / path).write_bytes(data)
+    count = sum(path.endswith("case.json") for path in wanted)
+    sys.stdout.write(f"{count} cases, {sum(map(len, wanted.values())):,} bytes\n")
     return 0
 
 

@@ -49,7 +49,7 @@ def ranks_on(node: str) -> tuple[int, ...]:
 # --- What the scheduler knows -----------------------------------------------------------------
 
 
-def topology(*, pods: bool = True, **extra: Any) -> str:
+def topology(*, pods: bool = True, **extra: Any) -> str:  # noqa: ANN401 - fields of one table
     ranks = [
         {
             "rank": rank,
@@ -64,7 +64,7 @@ def topology(*, pods: bool = True, **extra: Any) -> str:
     return json.dumps({"world_size": WORLD, "ranks": ranks, **extra}) + "\n"
 
 
-def job(**extra: Any) -> str:
+def job(**extra: Any) -> str:  # noqa: ANN401 - fields of one table
     known = {
         "name": "train",
         "namespace": "ml",
@@ -87,10 +87,8 @@ def steps(
     lines = []
     for number in range(count):
         moment = at(until - (count - 1 - number) * pace)
-        for rank in ranks:
-            lines.append(
-                f"{stamp(moment)} [rank{rank}]: step {first + number} loss 2.1 step_time {pace:.1f}s"
-            )
+        text = f"step {first + number} loss 2.1 step_time {pace:.1f}s"
+        lines += [f"{stamp(moment)} [rank{rank}]: {text}" for rank in ranks]
     return lines
 
 
@@ -221,9 +219,16 @@ QUIET = ("none", "watch")
 
 
 def stalled(
-    name: str, *, culprit: Sequence[int], witness_pods: Sequence[int] = (0, 2), state: bool = False,
-    culprit_logs: bool = True, timeout_s: int = TIMEOUT_S, whole_node: bool = False,
-    plain: bool = True, **truth: Any,
+    name: str,
+    *,
+    culprit: Sequence[int],
+    witness_pods: Sequence[int] = (0, 2),
+    state: bool = False,
+    culprit_logs: bool = True,
+    timeout_s: int = TIMEOUT_S,
+    whole_node: bool = False,
+    plain: bool = True,
+    **truth: Any,  # noqa: ANN401 - fields of one table
 ) -> Incident:
     """A job that hung: the culprits write no more, the others time out; few pods were collected."""
     node = node_of(culprit[0])
@@ -239,12 +244,16 @@ def stalled(
     made = Incident(name=name, **truth)
     if plain:
         made.add("topology.json", topology())
-        made.add("job.json", job(**({"state": "stalled"} if state else {}), watchdog_timeout_seconds=timeout_s))
+        made.add(
+            "job.json",
+            job(**({"state": "stalled"} if state else {}), watchdog_timeout_seconds=timeout_s),
+        )
     for number in witness_pods:
         own = [r for r in range(number * 8, number * 8 + 8) if r not in culprit]
         made.add(
             f"logs/train-{number}.log",
-            steps(own, until=-1.0) + timed_out(own, after=timeout_s, timeout_s=timeout_s)
+            steps(own, until=-1.0)
+            + timed_out(own, after=timeout_s, timeout_s=timeout_s)
             + aborted(own, after=timeout_s + 61),
         )
     if culprit_logs and pod not in witness_pods:
@@ -255,7 +264,7 @@ def stalled(
     return made
 
 
-def running(name: str, *, rank: int, pods: Sequence[int] | None = None, **truth: Any) -> Incident:
+def running(name: str, *, rank: int, pods: Sequence[int] | None = None, **truth: Any) -> Incident:  # noqa: ANN401 - fields of one table
     """A job that steps on for two minutes after the event at `HALT`."""
     truth.setdefault("captured", 124.0)
     truth.setdefault("nodes", (node_of(rank),))
@@ -264,5 +273,10 @@ def running(name: str, *, rank: int, pods: Sequence[int] | None = None, **truth:
     made.add("job.json", job())
     for number in pods or sorted({0, rank // 8}):
         own = range(number * 8, number * 8 + 8)
-        made.add(f"logs/train-{number}.log", steps([own[0], *([rank] if rank in own and rank != own[0] else [])], until=121.0, count=40))
+        made.add(
+            f"logs/train-{number}.log",
+            steps(
+                [own[0], *([rank] if rank in own and rank != own[0] else [])], until=121.0, count=40
+            ),
+        )
     return made
