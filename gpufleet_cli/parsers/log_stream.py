@@ -98,6 +98,7 @@ class LogStream:
         self.progress: dict[tuple[Speaker, object, int | None], list[tuple[int, Progress]]] = {}
         self.accounts: dict[int, Account] = {}
         self.filtered: set[str] = set()
+        self.repeated: set[str] = set()
         self.attempts = Attempts(())
         self._unavailable: set[int] = set()
         self._recognised: set[tuple[int, int, int]] = set()
@@ -195,7 +196,7 @@ class LogStream:
             self.filtered.add(raw.voice.stream)
         page = self.pages[index]
         if b"across cluster]" in page.data[raw.pos & _MASK : raw.end]:
-            self.filtered.add(raw.voice.stream)
+            self.repeated.add(raw.voice.stream)
         if _NO_LOG.search(text):
             self._unavailable.add(raw.pos)
             origin = Origin(path=page.path, line=page.line_number(raw.pos & _MASK))

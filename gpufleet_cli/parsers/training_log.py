@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from gpufleet_cli.errors import ParseError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import Fact, Gap, IdentityLink, Link, Origin, Speaker
-from gpufleet_cli.parsers import log_documents
+from gpufleet_cli.parsers import log_documents, log_lost
 from gpufleet_cli.parsers.log_pages import (
     Page,
     page_of_entries,
@@ -147,10 +147,21 @@ def _accounts(stream: LogStream, *, cut: bool, end: StreamEnd) -> Iterator[Fact]
     for (speaker, _, _), found in stream.progress.items():
         yield joined(speaker, found)
     for account in stream.accounts.values():
-        filtered = account.speaker.stream in stream.filtered
+        filtered = _is_filtered(stream, account.speaker)
         writes = writes_of(account, StreamEnd(cut or end.cut, end.buffered, filtered))
         if writes is not None:
             yield writes
+
+
+def _is_filtered(stream: LogStream, speaker: Speaker) -> bool:
+    """Whether lines of this speaker may be missing although it wrote them.
+
+    Ray prints one worker's line for several. A launcher's filter drops other ranks' lines: those who
+    are printed are printed in full, so only what carries no rank stands for ranks that are not.
+    """
+    if speaker.stream in stream.repeated:
+        return True
+    return speaker.stream in stream.filtered and log_lost.is_nobody(speaker)
 
 
 def _links(stream: LogStream) -> Iterator[IdentityLink]:

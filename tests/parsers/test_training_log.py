@@ -177,10 +177,10 @@ def test_a_log_that_could_not_be_had_is_a_gap_and_no_line() -> None:
     assert [fact.sign for fact in facts if isinstance(fact, LogSign)] == [Sign.LOG_UNAVAILABLE]
 
 
-def test_a_launcher_filter_makes_others_silence_unknown() -> None:
-    """TorchTitan's `--local-ranks-filter 0` and Ray's de-duplication are told."""
+def test_silence_behind_a_filter_is_not_known() -> None:
+    """TorchTitan's `--local-ranks-filter 0` hides other ranks, Ray's de-duplication any worker."""
     text = "+ torchrun --local-ranks-filter 0 --role rank --tee 3 train.py\n[rank0]:[rank8]: hi\n"
-    assert all(w.rank_filtered for w in writes(text))
+    assert {w.speaker.rank: w.rank_filtered for w in writes(text)} == {None: True, 8: False}
     ray = "(TrainWorker pid=1) hi\n(TrainWorker pid=2) ho [repeated 7x across cluster]\n"
     assert all(w.rank_filtered for w in writes(ray))
     assert not any(w.rank_filtered for w in writes("[rank0]: hi\n"))
