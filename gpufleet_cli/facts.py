@@ -302,6 +302,8 @@ class IdentityLink:
 
     `rank_in` is the size of the communicator for NCCL init lines, where `rank` is global only if
     it equals the world size. PCI addresses are as written; `reason.topology` normalises them.
+    `comm` is the communicator's id where the line has one; `comm_ready` tells whether that line says
+    that its set-up began (False) or ended (True).
     """
 
     how: Link
@@ -324,6 +326,8 @@ class IdentityLink:
     attempt: int | None = None
     cycle: int | None = None
     stream: str | None = None
+    comm: str | None = None
+    comm_ready: bool | None = None
 
 
 # --- Kernel logs, metrics ------------------------------------------------------------------------

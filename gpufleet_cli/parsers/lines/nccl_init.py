@@ -4,6 +4,7 @@
 one communicator to HOST:PID and a GPU; the rank is global only where N is the world size. The bus id is
 hexadecimal without separators: 4e000 is 0000:4e:00.0. Up to 2.15 neither nvmlDev nor commId stand there,
 from 2.21 the function stands in front, from 2.29 `[Rank R]` in front of START.
+The address of the bootstrap interface (`OOB`) is the one by which peers name a host.
 A socket network is slow, not dead. That a net plugin or an InfiniBand device was not found is normal where
 another network is used (`NET/IB : No device found` on EFA): only what NCCL then uses counts.
 
@@ -26,10 +27,14 @@ from gpufleet_cli.parsers.log_line import Following, LogLine
 
 _INIT = re.compile(
     r"comm 0x[0-9a-f]{1,16} rank (?P<rank>\d{1,7}) nranks (?P<nranks>\d{1,7})"
-    r"(?P<rest>[^\n]{0,400}?) - Init (?:START|COMPLETE)"
+    r"(?P<rest>[^\n]{0,400}?) - Init (?P<state>START|COMPLETE)"
 )
 _NVML = re.compile(r" nvmlDev (?P<dev>\d{1,4})")
 _BUS = re.compile(r" busId (?P<bus>[0-9a-fA-F]{1,16})\b")
+_COMM = re.compile(r" commId (?P<id>0x[0-9a-fA-F]{1,16})")
+_ADDRESS = re.compile(
+    r"(?:; OOB |NET/Socket ?: Using \[0\])[\w.@-]{1,40}:(?P<ip>\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]{2,45})<\d{1,5}>"
+)
 _NETWORK = re.compile(r"Using network (?P<name>[^\n]{1,60})")
 _PLUGIN = re.compile(r"Initialized NET plugin (?P<name>[^\n]{1,60})")
 _DUPLICATE = re.compile(
@@ -45,6 +50,7 @@ def _init(line: LogLine, following: Following) -> Iterator[Fact]:
         return
     prefix, speaker = parse_prefix(line.text), line.speaker
     nvml, bus = _NVML.search(found["rest"]), _BUS.search(found["rest"])
+    comm = _COMM.search(found["rest"])
     yield IdentityLink(
         how=Link.NCCL_INIT,
         origin=line.origin,
@@ -62,6 +68,30 @@ def _init(line: LogLine, following: Following) -> Iterator[Fact]:
         attempt=speaker.attempt,
         cycle=speaker.cycle,
         stream=speaker.stream,
+        comm=comm["id"] if comm is not None else None,
+        comm_ready=found["state"] == "COMPLETE",
+    )
+
+
+def _address(line: LogLine) -> Iterator[Fact]:
+    """The address under which peers will name this host: that of the bootstrap interface."""
+    found, prefix = _ADDRESS.search(line.text), parse_prefix(line.text)
+    if found is None or prefix is None:
+        return
+    speaker = line.speaker
+    yield IdentityLink(
+        how=Link.NCCL_INIT,
+        origin=line.origin,
+        host=prefix.host,
+        pid=prefix.pid,
+        pod_ip=found["ip"],
+        pod=speaker.pod,
+        pod_uid=speaker.pod_uid,
+        container=speaker.container,
+        namespace=speaker.namespace,
+        node=speaker.node,
+        attempt=speaker.attempt,
+        cycle=speaker.cycle,
     )
 
 
@@ -93,6 +123,7 @@ def _transport(line: LogLine, following: Following) -> Iterator[Fact]:
     else:
         sign, detail = Sign.NETWORK_FAST, "NET/IB devices found"
     yield make_sign(sign, line, speaker=nccl_speaker(line), detail=detail)
+    yield from _address(line)
 
 
 def _fastrak_ready(line: LogLine, following: Following) -> Iterator[Fact]:

@@ -358,3 +358,33 @@ def test_a_ray_rank_is_known_by_the_host_that_its_own_lines_carry() -> None:
     (link,) = ray_lines.recognise(line, lambda _count: ())
     assert isinstance(link, IdentityLink)
     assert (link.rank, link.host, link.pid) == (3, "10.0.1.5", 900)
+
+
+def test_an_init_line_tells_whether_the_communicator_is_ready() -> None:
+    """START without COMPLETE is a rank stuck in set-up; only the same communicator can be compared."""
+    text = (
+        "gpu-1:41:48 [2] NCCL INFO comm 0x55d4 rank 2 nranks 8 cudaDev 2 nvmlDev 6 busId b7000 commId 0x9ab0 - Init "
+    )
+    links = [
+        fact
+        for line in _lines(text + "START", text + "COMPLETE")
+        for fact in nccl_init.recognise(line, lambda _count: ())
+        if isinstance(fact, IdentityLink)
+    ]
+    assert [("0x9ab0", False), ("0x9ab0", True)] == [(k.comm, k.comm_ready) for k in links]
+
+
+def test_the_bootstrap_address_belongs_to_the_host_that_prints_it() -> None:
+    """Completion errors name a peer by this address, also where no pod or node list is at hand."""
+    lines = _lines(
+        "gpu-1:41:48 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB bond0:10.51.0.8<0>",
+        "gpu-1:41:48 [0] NCCL INFO NET/Socket : Using [0]eth0:fd00::8<0>",
+        "gpu-1:41:48 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB ",
+    )
+    links = [
+        fact
+        for line in lines
+        for fact in nccl_init.recognise(line, lambda _count: ())
+        if isinstance(fact, IdentityLink)
+    ]
+    assert [("gpu-1", "10.51.0.8"), ("gpu-1", "fd00::8")] == [(k.host, k.pod_ip) for k in links]
