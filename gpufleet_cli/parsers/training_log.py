@@ -53,7 +53,8 @@ _KERNEL = re.compile(
 )
 _TABLE = re.compile(
     rb"(?:NAMESPACE\s+)?(?:LAST SEEN|NAME|JOBID|PARTITION|NODELIST|STATE)\s{2,}|JobId=\d|NodeName=\S|"
-    rb"[ \t]*JOBID\s|(?:JobID|JobIDRaw)\||(?:apiVersion|kind): \S"
+    rb"[ \t]*JOBID\s|(?:JobID|JobIDRaw)(?:\||\s{2,})|(?:apiVersion|kind): \S|Name:\s{2,}\S|"
+    rb"PARTITION\s+AVAIL|REASON\s{2,}USER|HOSTNAMES?\s|# (?:HELP|TYPE) \w"
 )
 _OTHER_FILES = re.compile(
     r"(?:^|/)(?:topology|job|case|manifest)\.json$|\.(?:md|py|sh|ya?ml|toml|html?|cfg|ini|rst|c|cpp|cu|h)$|"
