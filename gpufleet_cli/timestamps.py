@@ -54,6 +54,13 @@ _CTIME = re.compile(
     r"(?: (UTC|GMT|[A-Z]{2,5}))? (\d{4})(?!\d)"
 )
 _SYSLOG = re.compile(r"([A-Z][a-z]{2}) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?!\d)")
+_PAGE = re.compile(
+    r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4})(?: @|,)? (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?()"
+)
+_CLF = re.compile(
+    r"(\d{1,2})[/ -]([A-Z][a-z]{2})[/ -](\d{4})[: T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
+    r"(?: (Z|UTC|GMT|[+-]\d\d:?\d\d))?"
+)
 _EPOCH = re.compile(r"(-?\d{1,20})(?:\.(\d{1,12}))?")
 
 
@@ -148,6 +155,24 @@ def match_ctime(text: str, pos: int = 0) -> Stamp | None:
     return Stamp(start + clock, zone in ("UTC", "GMT"), found.end())
 
 
+def match_named(text: str, pos: int = 0) -> Stamp | None:
+    """`May 12, 2025 @ 09:57:45.014` of Kibana, `12/May/2025:09:57:45 +0200` of web servers."""
+    found = _PAGE.match(text, pos)
+    if found is not None:
+        month, day, year, hour, minute, second, fraction, zone = found.groups()
+    else:
+        found = _CLF.match(text, pos)
+        if found is None:
+            return None
+        day, month, year, hour, minute, second, fraction, zone = found.groups()
+    start = _day_ns(int(year), MONTHS.get(month.lower(), 0), int(day))
+    clock = _clock_ns(hour, minute, second, fraction)
+    offset = _zone_ns(zone) if zone else 0
+    if start is None or clock is None or offset is None:
+        return None
+    return Stamp(start + clock - offset, bool(zone), found.end())
+
+
 def parse_rfc3339(text: str) -> tuple[int, bool] | None:
     """(ns, zone_stated) of a whole text in ISO 8601 or RFC 3339 form, see `match_iso`."""
     found = match_iso(text)
@@ -155,8 +180,8 @@ def parse_rfc3339(text: str) -> tuple[int, bool] | None:
 
 
 def parse_local(text: str) -> tuple[int, bool] | None:
-    """(ns, zone_stated) of a whole text in any of the forms that carry a year: ISO, US, ctime."""
-    for match in (match_iso, match_us, match_ctime):
+    """(ns, zone_stated) of a whole text in any form that carries a year: ISO, US, ctime, named."""
+    for match in (match_iso, match_us, match_ctime, match_named):
         found = match(text)
         if found and found.end == len(text):
             return found.ns, found.zone_stated

@@ -85,6 +85,17 @@ def test_month_first_and_ctime() -> None:
     assert found is not None and found.ns == ns("2023-06-20T13:00:09")
 
 
+def test_months_by_name() -> None:
+    """Kibana's page, web servers' logs."""
+    at = ns("2025-05-12T09:57:45.014Z")
+    assert parse_local("May 12, 2025 @ 09:57:45.014") == (at, False)
+    assert parse_local("12/May/2025:09:57:45.014") == (at, False)
+    assert parse_local("12/May/2025:11:57:45.014 +0200") == (at, True)
+    assert parse_local("12 May 2025 09:57:45.014 UTC") == (at, True)
+    assert parse_local("32/May/2025:09:57:45") is None
+    assert parse_local("12/Mai/2025:09:57:45") is None
+
+
 @pytest.mark.parametrize(
     ("month", "day", "hms", "near", "expected"),
     [
