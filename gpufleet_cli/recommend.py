@@ -8,7 +8,6 @@ the fault slows it now or its state may be corrupt. A software cause is never an
 
 from __future__ import annotations
 
-import math
 import shlex
 from dataclasses import dataclass
 from typing import Literal
@@ -86,7 +85,7 @@ def price(case: Case, chosen: Hypothesis | None) -> Prices:
     restart, restart_source = _given(case, "restart_s", cost.DEFAULT_RESTART_S)
     saves = case.checkpoints.save_s
     slowdown = chosen.slowdown if chosen is not None and chosen.slowdown is not None else 1.0
-    hazard = _hazard(chosen)
+    hazard = _hazard(case, chosen)
     inputs = (
         Input(name="gpus", value=gpus, unit="GPUs", source=_size_source(case)),
         Input(name="checkpoint_interval", value=interval, unit="s", source=interval_source),
@@ -165,12 +164,19 @@ def _given(case: Case, name: str, default: float) -> tuple[float, Source]:
     return default, "default"
 
 
-def _hazard(chosen: Hypothesis | None) -> float:
+def _hazard(case: Case, chosen: Hypothesis | None) -> float:
     """Extra hazard of the fault per hour, from the code's prior; none where no code is known."""
     if chosen is None or chosen.xid is None:
         return 0.0
     prior = xid_catalog.xid(chosen.xid).stop_prior
-    return 0.0 if prior is None else cost.hazard_of(prior.mean)
+    if prior is None:
+        return 0.0
+    hazard = cost.hazard_of(prior.mean)
+    last = case.steps.last_step_ns
+    if case.stop.stopped or chosen.onset_ns is None or last is None or last <= chosen.onset_ns:
+        return hazard
+    # The job has lived with the fault since then: each hour survived makes a high hazard less likely.
+    return 1.0 / (1.0 / hazard + (last - chosen.onset_ns) / NS / 3600.0)
 
 
 def _waiting(
@@ -220,18 +226,20 @@ def _action(
                 return Action.RESTART_JOB, "rule", "no single node is to blame; restart when the cause is mended"
             return Action.WATCH, "rule", "the cause lies outside the job's nodes"
         case Remedy.PROCESS:
-            return _for_process(case)
+            return _for_process(case, chosen)
         case Remedy.NODE:
             return _for_node(case, chosen, prices)
 
 
-def _for_process(case: Case) -> Decision:
+def _for_process(case: Case, chosen: Hypothesis) -> Decision:
     if case.stop.stopped:
         return (
             Action.RESTART_JOB,
             "rule",
             "the job is stopped, and nothing in the evidence blames the node",
         )
+    if chosen.kind is Kind.NETWORK:
+        return Action.COLLECT_MORE, "rule", f"the peer or its link: {chosen.would_settle} would tell"
     return Action.WATCH, "rule", "nothing shows that the job has stopped, and nothing blames the node"
 
 
@@ -254,16 +262,21 @@ def _for_node(case: Case, chosen: Hypothesis, prices: Prices) -> Decision:
             tie = " (a tie: the less disruptive)" if cost.is_tie(evict, wait) else ""
             why = f"waiting costs {wait:,.0f} GPU-h, evicting {evict:,.0f}{tie}"
             return Action.CORDON_AT_CHECKPOINT, "arithmetic", why
-        dear = (chosen.slowdown or 1.0) > (cost.break_even_slowdown(stakes) or math.inf)
-        if chosen.degrades and dear and chosen.kind is not Kind.STRAGGLER:
+        if chosen.degrades and chosen.slowdown is not None and chosen.kind is not Kind.STRAGGLER:
             return Action.EVICT_NOW, "rule", f"{chosen.degrades_why}: it degrades the run now"
     if chosen.xid is not None and _only_watch(chosen.xid):
         return Action.WATCH, "rule", f"XID {chosen.xid} asks for nothing by itself"
     return (
         Action.CORDON_AT_CHECKPOINT,
         "rule",
-        "the job is not known to have stopped: cordon now (stops nothing), evict at the next boundary",
+        f"{_state_words(case)}: cordon now (stops nothing), evict at the next boundary",
     )
+
+
+def _state_words(case: Case) -> str:
+    if case.stop.state is JobState.RUNNING:
+        return "the job runs"
+    return "the job is not known to have stopped"
 
 
 def _only_watch(xid: int) -> bool:
@@ -323,6 +336,9 @@ def _degrading(case: Case, chosen: Hypothesis | None) -> Question:
             why=f"{held} do nothing",
             gpu_hours_per_hour=None if gpus is None else float(gpus),
         )
+    kept = None if chosen is None else _keeps_its_pace(case, chosen)
+    if kept is not None:
+        return Question(id="degrading-now", answer="no", why=kept, gpu_hours_per_hour=0.0)
     if chosen is None or chosen.degrades is None:
         return Question(id="degrading-now", answer="unknown", why="the evidence does not tell")
     if not chosen.degrades:
@@ -334,6 +350,18 @@ def _degrading(case: Case, chosen: Hypothesis | None) -> Question:
     return Question(
         id="degrading-now", answer="yes", why=chosen.degrades_why or "it slows the run", gpu_hours_per_hour=lost
     )
+
+
+def _keeps_its_pace(case: Case, chosen: Hypothesis) -> str | None:
+    """Steps at the old pace since the fault: it does not slow the run, whatever the code usually does."""
+    steps = case.steps
+    if steps.after_s is not None or steps.step_s is None or chosen.slowdown is not None:
+        return None
+    if chosen.onset_ns is None or steps.last_step_ns is None:
+        return None
+    if (steps.last_step_ns - chosen.onset_ns) / NS < 3 * steps.step_s:
+        return None
+    return f"{steps.step_s:.2f} s a step before and since"
 
 
 def _worse(case: Case, chosen: Hypothesis | None, prices: Prices) -> Question:
@@ -389,6 +417,10 @@ def _would_flip(
 ) -> str:
     if chosen is None:
         return "evidence that singles out a rank or a node"
+    if chosen.corrupts and not case.stop.stopped:
+        return "a contained error (XID 94) on the same GPU: then the boundary"
+    if chosen.remedy is Remedy.OUTSIDE and chosen.kind is Kind.HARDWARE:
+        return "errors on one node of the domain only: then evict that node"
     if case.stop.stopped or prices.stakes is None or chosen.remedy is not Remedy.NODE:
         if action is Action.EVICT_NOW:
             return "a step completed after the fault (the job runs after all), or another culprit"
@@ -404,7 +436,8 @@ def _would_flip(
         parts.append(f"steps {slowdown:.2f} times as long")
     if hazard is not None:
         parts.append(f"an extra hazard of {hazard:.2f} per hour")
-    side = "above" if action is not Action.EVICT_NOW else "below"
+    evict, wait = cost.evict_gpu_hours(prices.stakes), cost.wait_gpu_hours(prices.stakes)
+    side = "above" if wait <= evict else "below"
     return f"{side} {' or '.join(parts)}" if parts else "a boundary that is closer"
 
 

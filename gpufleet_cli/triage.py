@@ -123,8 +123,9 @@ def _parse(
         lambda: list(batch([evidences[index] for index in wanted])),
         strict=strict,
     )
-    if isinstance(results, Gap):
-        yield wanted[0], [results]
+    if isinstance(results, Gap):  # the file that breaks the batch is to cost itself, not the rest
+        for index in wanted:
+            yield index, _one(parser, evidences[index], strict=strict)
         return
     for evidence, result in results:
         found = [_gap_of(evidence, result)] if isinstance(result, ParseError) else list(result)
@@ -218,10 +219,19 @@ def _propose(rule: Rule, case: Case) -> list[Hypothesis]:
 def _hardware(case: Case, chosen: Hypothesis | None) -> tuple[HardwareEvent, ...]:
     """Every XID and SXID with its role: the chosen cause, a consequence, or unrelated."""
     cause = set() if chosen is None else {c.origin for c in chosen.claims if c.origin is not None}
+    causes = [p for p in case.xids if p.event.origin in cause and p.reading.role != "effect"]
+    since = min((p.at_ns for p in causes if p.at_ns is not None), default=case.onset_ns)
+    nodes = {p.node for p in causes}
     found = []
     for placed in case.xids:
-        is_cause = placed.event.origin in cause and placed.reading.role != "effect"
-        role = "cause" if is_cause else "consequence" if placed.relevant else "unrelated"
+        follows = (
+            placed.relevant
+            and since is not None
+            and placed.at_ns is not None
+            and placed.at_ns >= since
+            and (placed.node in nodes or placed.reading.role == "effect")
+        )
+        role = "cause" if placed in causes else "consequence" if follows else "unrelated"
         found.append(
             HardwareEvent(
                 at_ns=placed.at_ns,
@@ -240,7 +250,11 @@ def _hardware(case: Case, chosen: Hypothesis | None) -> tuple[HardwareEvent, ...
             gpu=switch.event.pci_bus_id,
             xid=None,
             meaning=f"SXid {switch.event.sxid}, {'Fatal' if switch.event.fatal else 'Non-fatal'}",
-            role="cause" if switch.event.origin in cause else "consequence",
+            role="cause"
+            if switch.event.origin in cause
+            else "consequence"
+            if switch.relevant and switch.node in nodes
+            else "unrelated",
             origin=switch.event.origin,
         )
         for switch in case.sxids

@@ -124,6 +124,7 @@ class Hypothesis:
     the set the evidence leaves when it cannot single anyone out (then `ranks` is empty).
     `degrades` and `worsens` answer questions two and three: None = not known.
     `corrupts` is True when state may be corrupt.
+    `generic`: says that a rank stopped and not why, so that a cause may explain it.
     `narrows`: a fault of one GPU known only by its node, so the one silent rank there is its rank.
     `onset_ns` is when it began. `would_settle` is the cheapest observation that would decide.
     """
@@ -147,6 +148,7 @@ class Hypothesis:
     corrupts: bool = False
     xid: int | None = None
     narrows: bool = False
+    generic: bool = False
     reason_tag: str = ""
     would_settle: str = ""
     settle_command: str | None = None

@@ -30,10 +30,11 @@ from gpufleet_cli.verdict import (
 )
 
 UNNAMED_CAUSE = 1.0
+OWN_STORY = 1.0
+SAME_NODE_CLOSE = 1.0
 THRESHOLD = 0.8
 CERTAIN = 0.99
 PENDING_ON_RUNNING = 3.0
-GENERIC = frozenset({Kind.RANK_MISSING})
 LOUDEST = 3
 
 
@@ -63,7 +64,7 @@ def weigh(case: Case, hypotheses: Iterable[Hypothesis]) -> tuple[Verdict, Hypoth
 def rank(case: Case, hypotheses: Iterable[Hypothesis]) -> list[Weighed]:
     """Hypotheses with posteriors, best first; ties by kind, then culprits."""
     merged = _merge_same(list(hypotheses))
-    lent = _lend(case, merged)
+    lent = _one_node(_lend(case, merged))
     scored = [(h, _score(case, h, lent)) for h in lent]
     total = math.exp(UNNAMED_CAUSE) + sum(math.exp(min(score, 50.0)) for _h, score in scored)
     weighed = [
@@ -135,22 +136,63 @@ def _lend(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     A generic hypothesis that a specific one explains leaves the contest: it is the same story told
     with less.
     """
-    generic = [h for h in hypotheses if h.kind in GENERIC]
-    specific = [h for h in hypotheses if h.kind not in GENERIC]
+    located = [h for h in hypotheses if h.generic and h.kind is Kind.RANK_MISSING]
+    crashed = [h for h in hypotheses if h.generic and h.kind is not Kind.RANK_MISSING]
+    causes = [h for h in hypotheses if not h.generic]
+    first = _explained(case, [*causes, *crashed], located)
+    still_crashed = [h for h in first if h.generic and h.kind is not Kind.RANK_MISSING]
+    return _without_unnamed_slowness(
+        _explained(case, [h for h in first if h not in still_crashed], still_crashed)
+    )
+
+
+def _explained(
+    case: Case, specific: list[Hypothesis], generic: list[Hypothesis]
+) -> list[Hypothesis]:
+    """Specific hypotheses with the claims of the generic ones they explain, and those left over."""
     explained: set[int] = set()
     result: list[Hypothesis] = []
     for hypothesis in specific:
         lent = hypothesis
         for index, located in enumerate(generic):
-            joined = _explains(case, lent, located)
-            if joined is None:
+            if _total(hypothesis) < OWN_STORY:
                 continue
-            lent = joined
-            if _total(hypothesis) >= 1.0:
+            joined = _explains(case, lent, located)
+            if joined is not None:
+                lent = joined
                 explained.add(index)
         result.append(lent)
     result.extend(h for index, h in enumerate(generic) if index not in explained)
-    return _without_unnamed_slowness(result)
+    return result
+
+
+def _one_node(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """Hardware faults of several GPUs of one node, about as strong: the node, with the rank open."""
+    ranked = sorted(
+        (h for h in hypotheses if h.kind is Kind.HARDWARE and h.remedy is Remedy.NODE),
+        key=lambda h: -_total(h),
+    )
+    if len(ranked) < 2:
+        return hypotheses
+    first = ranked[0]
+    close = [
+        h
+        for h in ranked[1:]
+        if len(first.nodes) == 1
+        and h.nodes == first.nodes
+        and h.ranks != first.ranks
+        and _total(first) - _total(h) < SAME_NODE_CLOSE
+    ]
+    if not close:
+        return hypotheses
+    together = replace(
+        first,
+        ranks=(),
+        gpu=None,
+        summary=f"{first.nodes[0]}: several of its GPUs report faults: {first.summary}",
+        claims=first.claims + tuple(c for h in close for c in h.claims if c.weight < 0.5 * _total(h)),
+    )
+    return [together, *(h for h in hypotheses if h is not first and h not in close)]
 
 
 def _without_unnamed_slowness(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
@@ -170,8 +212,10 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
             ranks = specific.ranks
         else:
             same = bool(specific.nodes) and all(
-                case.topology.node_of(r) in specific.nodes for r in located.ranks
+                case.topology.node_of(r) in (*specific.nodes, None) for r in located.ranks
             )
+            if any(case.topology.node_of(r) is None for r in located.ranks):
+                same = same and specific.kind is Kind.HARDWARE and case.stop.stopped
             narrows = (specific.xid is not None or specific.narrows) and len(located.ranks) == 1
             ranks = located.ranks if same and narrows else specific.ranks
         if not same:
@@ -342,9 +386,11 @@ def _undecidable(case: Case, ranked: list[Weighed]) -> Verdict:
 
 def _undecided_summary(case: Case, ranked: list[Weighed], suspects: set[int]) -> str:
     if suspects and len(suspects) < len(case.world):
+        if len(suspects) == 1:
+            only = next(iter(suspects))
+            return f"The evidence points at rank {only}, but not surely enough to act on it."
         names = ", ".join(map(str, sorted(suspects)[:6])) + (", ..." if len(suspects) > 6 else "")
-        many = f"{len(suspects)} ranks ({names})" if len(suspects) > 1 else f"rank {names}"
-        return f"The evidence leaves {many}; it does not single one out."
+        return f"The evidence leaves {len(suspects)} ranks ({names}); it does not single one out."
     if ranked:
         return f"Not certain enough to act on: {ranked[0].hypothesis.summary}"
     if case.stop.state is JobState.RUNNING:

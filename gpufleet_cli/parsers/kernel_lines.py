@@ -42,6 +42,6 @@ def recognise(line: LogLine, following: Following) -> Iterator[Fact]:
         return
     if read.ns is None:
         read = read._replace(ns=line.at_ns, zone_stated=line.zone_stated)
-    node = read.host or line.speaker.node or line.speaker.host
+    node = read.host or line.speaker.node or line.speaker.host or line.speaker.pod
     for fact in kernel_log.read_line(read, node, line.origin):
         yield replace(fact, source="log") if isinstance(fact, XidEvent) else fact

@@ -47,6 +47,7 @@ from gpufleet_cli.reason import (
     topology,
     wait_graph,
     xid_history,
+    years,
 )
 from gpufleet_cli.reason.placed import (
     NS,
@@ -130,6 +131,8 @@ def build_case(facts: Iterable[Fact], *, as_of_ns: int | None, captured_ns: int 
     when a younger one runs; else the newest.
     """
     listed = tuple(facts)
+    known = as_of_ns if as_of_ns is not None else captured_ns
+    listed = tuple(years.with_years(listed, years.near(listed, known)))
     newest = _build(attempts.split(listed), as_of_ns=as_of_ns, captured_ns=captured_ns)
     if newest.stop.stopped or not any(s.fact.sign in job_state.ABORT_SIGNS for s in newest.earlier_signs):
         return newest

@@ -90,7 +90,9 @@ def judge(
     if stalled is not None:
         return stalled
     crashed = [s for s in signs if _is_death(s.fact)]
-    if crashed and not _is_fresh(steps, as_of_ns):
+    last_step = steps.last_step_ns
+    after = [s for s in crashed if s.at_ns is not None and last_step and s.at_ns >= last_step]
+    if crashed and (after or not _is_fresh(steps, as_of_ns)):
         first = min(crashed, key=lambda p: (p.at_ns or 0, str(p.fact.origin)))
         return _stop(JobState.ABORTED, "a rank ended with an error", first.fact.origin, ended)
     if _is_fresh(steps, as_of_ns):

@@ -48,7 +48,10 @@ class Silence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """Progress of the job. `before_s`/`after_s` are medians around the last lasting change of pace."""
+    """Progress of the job. `before_s`/`after_s` are medians around the last lasting change of pace.
+
+    `data_by_rank` is each rank's usual wait for data of late, in seconds a step, where it prints one.
+    """
 
     last_step: int | None
     last_step_ns: int | None
@@ -62,6 +65,7 @@ class Steps:
     change_origin: Origin | None
     by_rank: Mapping[int, int]
     count: int
+    data_by_rank: Mapping[int, tuple[float, Origin]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,19 @@ def steps(
         else Origin(path=main.fact.path, line=changed.line),
         by_rank=dict(sorted(by_rank.items())),
         count=len(points),
+        data_by_rank=_data_waits(progress),
     )
+
+
+def _data_waits(progress: Sequence[Placed[Progress]]) -> dict[int, tuple[float, Origin]]:
+    """Median of each rank's last ten waits for data."""
+    found: dict[int, tuple[float, Origin]] = {}
+    for series in progress:
+        waits = [p for p in series.fact.points[-10:] if p.data_s is not None]
+        if series.rank is not None and waits:
+            usual = median(p.data_s for p in waits if p.data_s is not None)
+            found[series.rank] = (usual, Origin(path=series.fact.path, line=waits[-1].line))
+    return dict(sorted(found.items()))
 
 
 def _main(progress: Sequence[Placed[Progress]]) -> Placed[Progress] | None:

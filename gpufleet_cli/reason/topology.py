@@ -7,6 +7,7 @@ carry the same N, or when its N cannot be a rank of the pod that wrote it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ TRUST = (
     Link.SCHEDULER,
     Link.DERIVED,
 )
+NUMBERED_NODE = re.compile(r"(node|host|worker|machine)[-_]?(\d{1,6})", re.IGNORECASE)
 _TRUST_ORDER = {link: order for order, link in enumerate(TRUST)}
 
 
@@ -63,6 +65,7 @@ class Topology:
     pod_by_uid: Mapping[str, str]
     domain_of_node: Mapping[str, str] = field(default_factory=dict)
     contradictions: tuple[str, ...] = ()
+    node_aliases: Mapping[str, str] = field(default_factory=dict)
 
     def node_of(self, rank: int) -> str | None:
         """The node of a rank, None when not known."""
@@ -81,7 +84,7 @@ class Topology:
                 return name
             if name is not None and name in self.node_by_address:
                 return self.node_by_address[name]
-        return speaker.node
+        return speaker.node if speaker.node is None else self.node_aliases.get(speaker.node, speaker.node)
 
     def rank_of_gpu(self, node: str | None, pci: str | None, uuid: str | None) -> int | None:
         """The rank on a GPU, by its UUID or by node and PCI address."""
@@ -134,6 +137,7 @@ def build(
     ]
     names = _Names.gather(all_links, pod_list, node_list)
     draft = _draft_places(all_links, pod_list, names)
+    names.aliases.update(_numbered_nodes(speaker_list, draft, names))
     prefixes_are_local = _prefixes_are_local(speaker_list, draft, size, names)
     resolved = _resolve(speaker_list, draft, all_links, prefixes_are_local, size, gpus_per_node, names)
     places, contradictions = _finish(draft, resolved, names, pod_list)
@@ -169,12 +173,13 @@ class _Names:
     node_of_pod: dict[str, str]
     pod_by_uid: dict[str, str]
     node_by_address: dict[str, str]
+    aliases: dict[str, str]
 
     @classmethod
     def gather(
         cls, links: list[IdentityLink], pods: list[PodState], nodes: tuple[NodeState, ...]
     ) -> _Names:
-        names = cls(set(), set(), {}, {}, {})
+        names = cls(set(), set(), {}, {}, {}, {})
         for link in links:
             if link.pod is not None and link.how is not Link.DERIVED:
                 names.pods.add(link.pod)
@@ -220,7 +225,32 @@ class _Names:
                 return short, self.node_of_pod.get(short)
         if self.pods and pod not in self.pods:
             pod = None if speaker.pod_uid is None else pod
+        if self.nodes and node not in self.nodes:
+            node = self.aliases.get(node or "", node)
         return pod, node
+
+
+def _numbered_nodes(
+    speakers: list[Speaker], draft: Mapping[int, Place], names: _Names
+) -> dict[str, str]:
+    """Folders `node-0`, `node-1`, ... as the nodes in order of their ranks, when they are as many."""
+    found = {
+        (match[1], int(match[2])): speaker.node
+        for speaker in speakers
+        if speaker.node is not None
+        and speaker.node not in names.nodes
+        and (match := NUMBERED_NODE.fullmatch(speaker.node)) is not None
+    }
+    by_first_rank: dict[str, int] = {}
+    for rank, place in sorted(draft.items()):
+        if place.node is not None:
+            by_first_rank.setdefault(place.node, rank)
+    ordered = sorted(by_first_rank, key=lambda node: by_first_rank[node])
+    if not found or max(number for _stem, number in found) >= len(ordered):
+        return {}
+    if len({stem for stem, _number in found}) != 1:
+        return {}
+    return {name: ordered[number] for (_stem, number), name in found.items()}
 
 
 def _by_stem(name: str, known: set[str]) -> str | None:
@@ -332,7 +362,13 @@ def _resolve(
             if place.local_rank is not None:
                 by_local.setdefault((unit, place.local_rank), rank)
     tasks = {speaker.task for speaker in speakers if speaker.task is not None}
-    tasks_are_ranks = bool(tasks) and _tasks_are_ranks(tasks, size, names)
+    disproved = any(
+        speaker.task is not None
+        and (stated := speaker.rank if speaker.rank is not None else speaker.prefix_rank) is not None
+        and stated != speaker.task
+        for speaker in speakers
+    )
+    tasks_are_ranks = bool(tasks) and not disproved and _tasks_are_ranks(tasks, size, names)
     resolved: dict[Speaker, int] = {}
     for speaker in speakers:
         pod, node = names.unit(speaker)
@@ -468,4 +504,5 @@ def _indexed(
         pod_by_uid=dict(names.pod_by_uid),
         domain_of_node={n.name: n.nvlink_domain for n in nodes if n.nvlink_domain is not None},
         contradictions=contradictions,
+        node_aliases=dict(names.aliases),
     )

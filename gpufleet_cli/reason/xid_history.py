@@ -155,7 +155,7 @@ def domain_faults(
     """
     by_domain: dict[str, list[PlacedXid]] = defaultdict(list)
     for placed in xids:
-        is_fabric = placed.event.xid in NVLINK5 or (
+        is_fabric = (placed.event.xid in NVLINK5 and placed.reading.fatal is True) or (
             placed.event.xid == 154 and IMEX_RECOVERY in (placed.event.recovery or "").lower()
         )
         if not placed.relevant or not is_fabric or placed.node is None:

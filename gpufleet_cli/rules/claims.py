@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from gpufleet_cli.facts import GroupStatus, LogSign, Origin, WatchdogTimeout
+from gpufleet_cli.facts import GroupStatus, LogSign, Origin, Sign, WatchdogTimeout
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.op_names import op_type
 from gpufleet_cli.reason.placed import NS, Placed
@@ -103,6 +103,36 @@ def collective_text(ref: CollectiveRef) -> str:
     if ref.desc or ref.group:
         words.append(f"of {ref.desc or ref.group}")
     return " ".join(words)
+
+
+def is_outside(sign: LogSign) -> bool:
+    """Told to stop from outside. A cancelled step without a reason follows something else."""
+    if sign.sign is not Sign.JOB_CANCELLED:
+        return sign.sign in (Sign.PREEMPTION, Sign.AGENT_TOLD_TO_STOP)
+    words = f"{sign.detail or ''} {sign.text}".lower()
+    return "time limit" in words or "preempt" in words
+
+
+def waited_itself(case: Case, rank: int | None) -> list[Claim]:
+    """Against a rank: it shows itself waiting on others, so it is not the one they wait for."""
+    if rank is None:
+        return []
+    if case.graph is not None and rank in case.graph.waiting:
+        text = f"rank {rank}'s own dump shows it waiting for a rank that is behind"
+        return [claim(text, None, AGAINST_WAITING, rank=rank)]
+    own = next((t for t in case.timeouts if t.rank == rank), None)
+    return [] if own is None else [
+        about(own, f"rank {rank} reported a timeout itself: it waited", -GOOD)
+    ]
+
+
+def sentence(text: str) -> str:
+    """The text as the start of a sentence; names of nodes and pods keep their letters.
+
+    >>> sentence("rank 5"), sentence("gpu-A")
+    ('Rank 5', 'gpu-A')
+    """
+    return text[:1].upper() + text[1:] if text.startswith(("rank", "a ")) else text
 
 
 def before_others_s(case: Case, at_ns: int | None) -> float | None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gpufleet_cli.facts import HostSign, Sign
+from gpufleet_cli.facts import HostSign, SeriesEnd, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedHost, PlacedXid
 from gpufleet_cli.reason.xid_history import domain_faults
@@ -29,6 +29,8 @@ CLOSE_S = 120.0
 SELF_SIGNS = (Sign.ECC_ERROR, Sign.CUDA_PEER_ERROR, Sign.NVLS_FAILED, Sign.ROCM_GPU_HANG)
 UNIT = re.compile(r"GPC \d{1,3}, TPC \d{1,3}")
 NEW_CRASH_S = 180.0
+LINK_CODES = frozenset({74, *range(144, 151)})
+LOST_CODES = frozenset({62, 79, 95, 119, 120})
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
@@ -38,14 +40,16 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     for domain, events in domains.items():
         yield _domain(case, domain, events)
     seen: set[tuple[str | None, int | None, str | None]] = set()
+    made: list[Hypothesis] = []
     for placed in case.xids:
         key = (placed.node, placed.rank, placed.event.pci_bus_id)
         if placed.event.origin in in_domain or key in seen or not _is_cause(placed):
             continue
-        if _is_elsewhere(case, placed):
+        if _is_elsewhere(case, placed) or _is_sympathetic(case, placed):
             continue
         seen.add(key)
-        yield _xid(case, placed)
+        made.append(_xid(case, placed))
+    yield from _several_at_once(case, made)
     yield from _repeated(case)
     yield from _off_the_bus(case, seen)
     yield from _switch(case)
@@ -64,6 +68,84 @@ def _is_cause(placed: PlacedXid) -> bool:
     return placed.reading.fatal is True or placed.reading.disposition in (
         "evict-now",
         "cordon-at-checkpoint",
+    )
+
+
+def _is_sympathetic(case: Case, placed: PlacedXid) -> bool:
+    """A link error beside a fatal NVSwitch error, or beside a peer GPU that was lost within the same
+    minute, is the far end of that fault (xid-notes, 74)."""
+    if placed.event.xid not in LINK_CODES or placed.at_ns is None:
+        return False
+    switch = any(
+        s.event.fatal
+        and s.node == placed.node
+        and s.at_ns is not None
+        and s.at_ns <= placed.at_ns + 5 * NS
+        for s in case.sxids
+        if s.relevant
+    )
+    lost = any(
+        p.event.xid in LOST_CODES
+        and p.node == placed.node
+        and p.event.pci_bus_id != placed.event.pci_bus_id
+        and p.at_ns is not None
+        and abs(p.at_ns - placed.at_ns) <= 60 * NS
+        for p in case.xids
+    )
+    return switch or lost
+
+
+def _several_at_once(case: Case, made: list[Hypothesis]) -> Iterator[Hypothesis]:
+    """GPUs that each have a cause of their own and a rank that fell silent: all of them are guilty."""
+    guilty = [
+        h
+        for h in made
+        if len(h.ranks) == 1
+        and h.ranks[0] not in case.witnesses
+        and sum(c.weight for c in h.claims) >= claims.STRONG
+    ]
+    if len({h.ranks for h in guilty}) < 2 or not case.stop.stopped:
+        yield from made
+        return
+    first = guilty[0]
+    ranks = tuple(sorted({r for h in guilty for r in h.ranks}))
+    yield replace(
+        first,
+        ranks=ranks,
+        nodes=tuple(sorted({n for h in guilty for n in h.nodes})),
+        gpu=None,
+        summary=f"{claims.sentence(ranks_text(ranks))} lost their GPUs: "
+        + "; ".join(h.summary.rstrip(".") for h in guilty[:3])
+        + ".",
+        claims=tuple(c for h in guilty for c in h.claims),
+        corrupts=any(h.corrupts for h in guilty),
+    )
+    yield from (h for h in made if h not in guilty)
+
+
+def _silent_elsewhere(case: Case, placed: PlacedXid) -> tuple[int, Claim] | None:
+    """The one rank of unknown node that went silent when this GPU failed, clocks allowed for."""
+    if placed.at_ns is None or placed.node in case.topology.by_node:
+        return None
+    close = [
+        silence
+        for rank, silence in case.silence.items()
+        if silence.known
+        and not silence.complained
+        and silence.last_sign_ns is not None
+        and rank not in case.witnesses
+        and case.topology.node_of(rank) is None
+        and abs(placed.at_ns - silence.last_sign_ns) / NS <= CLOSE_S + silence.error_s
+    ]
+    if len(close) != 1 or not case.witnesses:
+        return None
+    silence = close[0]
+    text = (
+        f"rank {silence.rank} went silent{claims.when(silence.last_sign_ns)}, when this GPU failed;"
+        " its node stands nowhere in the evidence"
+    )
+    return silence.rank, claim(
+        text, silence.origin, claims.FAIR, rank=silence.rank, at_ns=silence.last_sign_ns
     )
 
 
@@ -116,7 +198,12 @@ def _xid(case: Case, placed: PlacedXid) -> Hypothesis:
         )
     ]
     found.extend(_same_gpu_silent(case, placed))
-    found.extend(_waiting_itself(case, rank, placed.event.xid))
+    if event.xid not in (UNCONTAINED, DOUBLE_BIT):
+        found.extend(claims.waited_itself(case, rank))
+    guess = _silent_elsewhere(case, placed) if rank is None else None
+    if guess is not None:
+        rank = guess[0]
+        found.append(guess[1])
     ranks = () if rank is None else (rank,)
     nodes = () if placed.node is None else (placed.node,)
     corrupts = _is_uncontained(case, placed)
@@ -134,8 +221,10 @@ def _xid(case: Case, placed: PlacedXid) -> Hypothesis:
         onset_ns=onset,
         degrades={"yes": True, "no": False}.get(reading.entry.degrades),
         degrades_why=f"XID {event.xid} {_degrading(reading.entry.degrades)}",
-        worsens={"yes": True, "no": False}.get(worse),
-        worsens_why=_worsening(reading.entry.worsens, reading.entry.returns_to_service_after),
+        worsens=True if corrupts else {"yes": True, "no": False}.get(worse),
+        worsens_why="the next save may carry the corruption"
+        if corrupts
+        else _worsening(reading.entry.worsens, reading.entry.returns_to_service_after),
         corrupts=corrupts,
         xid=event.xid,
         reason_tag=f"XID {event.xid}",
@@ -206,25 +295,6 @@ def _same_gpu_silent(case: Case, placed: PlacedXid) -> list[Claim]:
     ]
 
 
-def _waiting_itself(case: Case, rank: int | None, xid: int) -> list[Claim]:
-    """A rank that shows itself waiting on others is not the one they wait for."""
-    if rank is None or xid in (UNCONTAINED, DOUBLE_BIT):
-        return []
-    if case.graph is not None and rank in case.graph.waiting:
-        return [
-            claim(
-                f"rank {rank}'s own dump shows it waiting for a rank that is behind",
-                None,
-                claims.AGAINST_WAITING,
-                rank=rank,
-            )
-        ]
-    own = next((t for t in case.timeouts if t.rank == rank), None)
-    if own is not None:
-        return [about(own, f"rank {rank} reported a timeout itself: it waited", -claims.GOOD)]
-    return []
-
-
 def _is_uncontained(case: Case, placed: PlacedXid) -> bool:
     """XID 95, or 48 without 94 on the same GPU: state may be corrupt."""
     if placed.event.xid == UNCONTAINED:
@@ -272,7 +342,7 @@ def _host_line(case: Case, placed: PlacedHost) -> Hypothesis:
                 rank=placed.rank,
                 at_ns=placed.at_ns,
             ),
-            *_waiting_itself(case, placed.rank, 0),
+            *claims.waited_itself(case, placed.rank),
         ),
         remedy=Remedy.NODE,
         ranks=ranks,
@@ -358,7 +428,7 @@ def _own_words(case: Case) -> Iterator[Hypothesis]:
         yield Hypothesis(
             kind=Kind.HARDWARE,
             rule=NAME,
-            summary=f"{(ranks_text(ranks) if ranks else sign.node or 'A node').capitalize()}"
+            summary=f"{claims.sentence(ranks_text(ranks) if ranks else sign.node or 'a node')}"
             f" reports a hardware error: {(sign.fact.detail or sign.fact.text)[:100]}",
             claims=(about(sign, sign.fact.text[:160], claims.STRONG),),
             remedy=Remedy.NODE,
@@ -385,7 +455,7 @@ def _stopped_completions(case: Case) -> Iterator[Hypothesis]:
         yield Hypothesis(
             kind=Kind.HARDWARE,
             rule=NAME,
-            summary=f"{ranks_text(root.ranks).capitalize()}: the GPU stopped completing collectives"
+            summary=f"{claims.sentence(ranks_text(root.ranks))}: the GPU stopped completing collectives"
             " that its peers completed.",
             claims=tuple(
                 claim(c.text, c.origin, weight if i == 0 else claims.WEAK, rank=c.rank)
@@ -402,10 +472,40 @@ def _stopped_completions(case: Case) -> Iterator[Hypothesis]:
         )
 
 
+def _exporter_gone(node: str | None, ends: list[SeriesEnd]) -> Hypothesis:
+    """Several series of a node that end together: the node, or only its exporter."""
+    return Hypothesis(
+        kind=Kind.HARDWARE,
+        rule=NAME,
+        summary=f"{node}: the metrics of {len(ends)} GPUs ended: the node, or only its exporter.",
+        claims=(
+            claim(
+                f"{len(ends)} series of {node} end{claims.when(ends[0].last_ns)}",
+                ends[0].origin,
+                claims.MODEST,
+                at_ns=ends[0].last_ns,
+            ),
+        ),
+        remedy=Remedy.NODE,
+        nodes=() if node is None else (node,),
+        onset_ns=ends[0].last_ns,
+        reason_tag="metrics ended",
+        would_settle=f"whether {node} answers",
+    )
+
+
 def _series_end(case: Case) -> Iterator[Hypothesis]:
     """One GPU's metrics ended while its neighbours' went on: the GPU is gone."""
+    by_node: dict[str | None, list[SeriesEnd]] = {}
     for end in case.series_ends:
-        node = end.node
+        last_step = case.steps.last_step_ns
+        if case.stop.stopped or last_step is None or last_step < end.last_ns:
+            by_node.setdefault(end.node, []).append(end)
+    for node, ends in sorted(by_node.items(), key=lambda item: str(item[0])):
+        if len(ends) > 1:
+            yield _exporter_gone(node, ends)
+            continue
+        end = ends[0]
         rank = case.topology.rank_of_gpu(node, end.pci_bus_id, end.gpu_uuid)
         yield Hypothesis(
             kind=Kind.HARDWARE,

@@ -80,6 +80,18 @@ SYMPTOMS = (
         stands_out=_slower_clock,
     ),
     Symptom(
+        field="DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+        what="it counted an uncorrectable memory error",
+        slows=False,
+        stands_out=_grew,
+    ),
+    Symptom(
+        field="DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+        what="it remapped a row after an uncorrectable error",
+        slows=False,
+        stands_out=_grew,
+    ),
+    Symptom(
         field="DCGM_FI_DEV_ROW_REMAP_FAILURE",
         what="a row could not be remapped: the board is to be replaced",
         slows=False,
@@ -102,7 +114,14 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     odd: dict[tuple[str, str], list[tuple[Symptom, GpuReading]]] = defaultdict(list)
     for symptom in SYMPTOMS:
         peers = by_field.get(symptom.field, [])
-        found = [reading for reading in peers if symptom.stands_out(reading, peers)]
+        if symptom.slows and case.stop.stopped:
+            continue  # a clock that is low once the job stands still is an effect
+        found = [
+            reading
+            for reading in peers
+            if symptom.stands_out(reading, peers)
+            and (reading.changed_ns is not None or not case.stop.stopped or symptom.slows)
+        ]
         if len(found) * 2 > len(peers) and len(peers) > 1:
             continue
         for reading in found:
@@ -123,7 +142,7 @@ def _hypothesis(case: Case, symptoms: list[tuple[Symptom, GpuReading]]) -> Hypot
     if runs and (not slows or factor is not None):
         weight = claims.STRONG
     else:
-        weight = claims.MODEST if runs else claims.WEAK
+        weight = claims.MODEST if runs or not slows else claims.WEAK
     who = f"Rank {rank}" if rank is not None else f"{node}"
     return Hypothesis(
         kind=Kind.HARDWARE,
@@ -140,7 +159,8 @@ def _hypothesis(case: Case, symptoms: list[tuple[Symptom, GpuReading]]) -> Hypot
                 at_ns=r.changed_ns,
             )
             for i, (s, r) in enumerate(symptoms)
-        ),
+        )
+        + tuple(claims.waited_itself(case, rank)),
         remedy=Remedy.NODE,
         ranks=() if rank is None else (rank,),
         nodes=() if node is None else (node,),

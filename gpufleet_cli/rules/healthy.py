@@ -12,7 +12,7 @@ from gpufleet_cli.facts import Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedSign
 from gpufleet_cli.rules import claims
-from gpufleet_cli.rules.claims import about, claim
+from gpufleet_cli.rules.claims import about, claim, is_outside
 from gpufleet_cli.verdict import Claim, Hypothesis, JobState, Kind, Remedy
 
 NAME = "healthy"
@@ -32,7 +32,13 @@ TEARDOWN = frozenset({Sign.WATCHDOG_STUCK, Sign.ABORT, Sign.FATAL_SIGNAL, Sign.S
 
 def propose(case: Case) -> Iterator[Hypothesis]:
     """The first of: finished before the noise, ended from outside, steps in rhythm, dumps in order."""
-    for found in (_finished(case), _ended_outside(case), _in_rhythm(case), _dumps_in_order(case)):
+    for found in (
+        _finished(case),
+        _ended_outside(case),
+        _ended_by_scheduler(case),
+        _in_rhythm(case),
+        _dumps_in_order(case),
+    ):
         if found is not None:
             yield found
             return
@@ -88,7 +94,7 @@ def _finished(case: Case) -> Hypothesis | None:
 def _ended_outside(case: Case) -> Hypothesis | None:
     """A time limit or preemption that comes first is the scheduler's doing, not a fault."""
     signs = case.signs_of(Sign.JOB_CANCELLED, Sign.PREEMPTION, Sign.AGENT_TOLD_TO_STOP)
-    outside = [s for s in signs if s.fact.sign is not Sign.JOB_CANCELLED or _has_a_reason(s)]
+    outside = [s for s in signs if is_outside(s.fact)]
     if not outside or case.timeouts:
         return None
     first = outside[0]
@@ -108,10 +114,17 @@ def _ended_outside(case: Case) -> Hypothesis | None:
     )
 
 
-def _has_a_reason(sign: PlacedSign) -> bool:
-    """A cancelled step without a reason follows something else; a time limit or preemption does not."""
-    words = f"{sign.fact.detail or ''} {sign.fact.text}".lower()
-    return "time limit" in words or "preempt" in words
+def _ended_by_scheduler(case: Case) -> Hypothesis | None:
+    """Slurm's own word for the job: its time was up, it was preempted, or somebody cancelled it."""
+    for job in case.scheduler_jobs:
+        state = (job.state or "").upper()
+        if state.startswith(("TIMEOUT", "PREEMPTED", "CANCELLED", "DEADLINE")) and not case.timeouts:
+            return _healthy(
+                f"The scheduler ended the job ({job.state}); no fault is shown.",
+                (claim(f"job {job.job_id} is {job.state}", job.origin, claims.GOOD),),
+                "ended-outside",
+            )
+    return None
 
 
 def _is_before(one: PlacedSign, other: PlacedSign) -> bool:
@@ -145,6 +158,8 @@ def _in_rhythm(case: Case) -> Hypothesis | None:
 def _dumps_in_order(case: Case) -> Hypothesis | None:
     graph = case.graph
     if graph is None or not graph.no_fault or case.timeouts:
+        return None
+    if len(graph.missing) > graph.dumps:  # most ranks have not been seen
         return None
     return _healthy(
         "The dumps show a job in mid-step: nothing has timed out and nobody is stuck.",

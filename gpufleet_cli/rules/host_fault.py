@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpufleet_cli.facts import HostSign, NodeLease, NodeState, Sign
-from gpufleet_cli.reason import Case
+from gpufleet_cli.facts import ContainerState, HostSign, NodeLease, NodeState, PodState, Sign
+from gpufleet_cli.reason import Case, xid_history
 from gpufleet_cli.reason.placed import NS, PlacedHost, PlacedSign
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import about, claim, ranks_text, waited_in
-from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
+from gpufleet_cli.verdict import Claim, Hypothesis, JobState, Kind, Remedy
 
 NAME = "host_fault"
 KILL_TO_EXIT_S = 60.0
@@ -24,8 +24,10 @@ NODE_DEATH = {
     HostSign.MACHINE_CHECK: "machine check",
     HostSign.LOCKUP: "CPU lockup",
     HostSign.PCIE_LINK_DOWN: "a PCIe link went down",
+    HostSign.PCIE_ERROR: "a fatal PCIe error",
     HostSign.REBOOT: "the node rebooted",
 }
+MILDER = {HostSign.PCIE_LINK_DOWN: claims.MODEST, HostSign.PCIE_ERROR: claims.GOOD}
 NODE_EVENTS = frozenset({"NodeNotReady", "NodeNotSchedulable", "TaintManagerEviction", "Rebooted"})
 
 
@@ -79,7 +81,7 @@ def _oom_kernel(
     return Hypothesis(
         kind=Kind.HOST_OOM,
         rule=NAME,
-        summary=f"{(ranks_text(ranks) if ranks else node or 'A node').capitalize()} ran out of host"
+        summary=f"{claims.sentence(ranks_text(ranks) if ranks else node or 'a node')} ran out of host"
         " memory and was killed.",
         claims=tuple(found),
         remedy=Remedy.CODE,
@@ -120,31 +122,53 @@ def _ranks(sign: PlacedSign, case: Case) -> tuple[int, ...]:
 
 
 def _oom_pods(case: Case) -> Iterator[Hypothesis]:
-    for pod in case.pods:
-        container = next((c for c in pod.containers if "OOMKilled" in (c.reason, c.last_reason)), None)
-        if container is None:
-            continue
-        ranks = case.topology.by_pod.get(pod.name, ())
-        yield Hypothesis(
-            kind=Kind.HOST_OOM,
-            rule=NAME,
-            summary=f"{pod.name} was killed for memory (OOMKilled).",
-            claims=(
-                claim(
-                    f"container {container.name} of {pod.name} ended as OOMKilled",
-                    pod.origin,
-                    claims.STRONG,
-                    at_ns=container.finished_ns,
-                ),
-            ),
-            remedy=Remedy.CODE,
-            ranks=ranks if len(ranks) == 1 else (),
-            nodes=() if pod.node is None else (pod.node,),
-            onset_ns=container.finished_ns,
-            degrades=True,
-            reason_tag="host OOM",
-            would_settle="the kernel log of its node: which process was killed",
-        )
+    killed = [
+        (pod, container)
+        for pod in case.pods
+        for container in pod.containers
+        if _oom_killed(pod, container, case)
+    ]
+    if not killed:
+        return
+    ranks = tuple(sorted(r for pod, _c in killed for r in case.topology.by_pod.get(pod.name, ())))
+    single = all(len(case.topology.by_pod.get(pod.name, ())) == 1 for pod, _c in killed)
+    names = ", ".join(sorted(pod.name for pod, _c in killed)[:3])
+    many = "was" if len(killed) == 1 else "were"
+    yield Hypothesis(
+        kind=Kind.HOST_OOM,
+        rule=NAME,
+        summary=f"{names} {many} killed for memory (OOMKilled).",
+        claims=tuple(
+            claim(
+                f"container {container.name} of {pod.name} ended as OOMKilled"
+                f"{claims.when(container.finished_ns)}",
+                pod.origin,
+                claims.STRONG if i == 0 else claims.WEAK,
+                at_ns=container.finished_ns,
+            )
+            for i, (pod, container) in enumerate(killed[:3])
+        ),
+        remedy=Remedy.CODE,
+        ranks=ranks if single else (),
+        nodes=tuple(sorted({pod.node for pod, _c in killed if pod.node is not None})),
+        onset_ns=min((c.finished_ns for _p, c in killed if c.finished_ns is not None), default=None),
+        degrades=True,
+        reason_tag="host OOM",
+        would_settle="the kernel logs of their nodes: which process was killed",
+    )
+
+
+def _oom_killed(pod: PodState, container: ContainerState, case: Case) -> bool:
+    """The rank container was killed for memory: now, or in its last instance within this incident."""
+    if pod.rank_container is not None and container.name != pod.rank_container:
+        return False
+    if container.reason == "OOMKilled":
+        return True
+    ended = container.last_finished_ns
+    if container.last_reason != "OOMKilled" or ended is None or case.as_of_ns is None:
+        return False
+    start = case.onset_ns if case.onset_ns is not None else case.as_of_ns
+    return container.state != "running" or abs(start - ended) / NS < KILL_TO_EXIT_S * 15
 
 
 def _oom_words(case: Case) -> Iterator[Hypothesis]:
@@ -183,19 +207,22 @@ def _node_death(case: Case) -> Iterator[Hypothesis]:
     found: dict[str, list[Claim]] = {}
     for host in case.hosts:
         if host.relevant and host.node is not None and host.event.sign in NODE_DEATH:
-            weight = (
-                claims.STRONG if host.event.sign is not HostSign.PCIE_LINK_DOWN else claims.MODEST
-            )
+            if host.event.sign is HostSign.PCIE_ERROR and host.event.fatal is not True:
+                continue
+            weight = MILDER.get(host.event.sign, claims.STRONG)
             found.setdefault(host.node, []).append(
                 claim(
                     f"{host.node}: {NODE_DEATH[host.event.sign]}: {host.event.text[:100]}",
                     host.event.origin,
                     weight,
+                    rank=host.rank,
                     at_ns=host.at_ns,
                 )
             )
+    unknown = [n for n in case.nodes if n.ready == "Unknown"]
+    blind = len(unknown) > 2 and len(unknown) * 2 > len(case.nodes)
     for node in case.nodes:
-        if node.ready in ("False", "Unknown"):
+        if node.ready == "False" or (node.ready == "Unknown" and not blind):
             found.setdefault(node.name, []).append(
                 claim(
                     f"{node.name} is not Ready ({node.ready_reason or node.ready})"
@@ -240,12 +267,40 @@ def _node_death(case: Case) -> Iterator[Hypothesis]:
     for known in case.scheduler_nodes:
         if known.state.upper().startswith(("DOWN", "FAIL")):
             found.setdefault(known.name, []).append(
-                claim(f"{known.name} is {known.state}: {known.reason}", known.origin, claims.GOOD)
+                claim(
+                    f"{known.name} is {known.state}: {known.reason}{claims.when(known.since_ns)}",
+                    known.origin,
+                    claims.MODEST if known.since_ns is None else claims.GOOD,
+                    at_ns=known.since_ns,
+                )
             )
     job_nodes = set(case.topology.by_node)
     for name, listed in sorted(found.items()):
-        if not job_nodes or name in job_nodes:
-            yield _dead_node(case, name, listed)
+        timely = [c for c in listed if _is_timely(case, name, c)]
+        if timely and (not job_nodes or name in job_nodes):
+            yield _dead_node(case, name, timely)
+
+
+def _is_timely(case: Case, node: str, death: Claim) -> bool:
+    """A node that ended near the onset, and whose ranks did nothing afterwards.
+
+    What comes after the first timeout is a consequence, or another story.
+    """
+    if death.at_ns is None or death.rank is not None:
+        return True
+    span = xid_history.window(case.onset_ns, case.as_of_ns, case.timeout_s)
+    if case.stop.stopped and span is not None and not span[0] <= death.at_ns <= span[1]:
+        return False
+    if case.stop.state is JobState.RUNNING and not case.topology.by_node:
+        return False
+    later = death.at_ns + 60 * NS
+    return not any(
+        t.at_ns is not None and t.at_ns > later and t.node == node for t in case.timeouts
+    ) and not any(
+        (s.last_sign_ns or 0) > later
+        for r, s in case.silence.items()
+        if case.topology.node_of(r) == node
+    )
 
 
 def _lost_gpus(case: Case, node: NodeState) -> Hypothesis:
@@ -285,8 +340,9 @@ def _stale_leases(case: Case) -> list[NodeLease]:
 def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
     ranks = case.topology.by_node.get(name, ())
     alive = [r for r in ranks if r in case.witnesses]
+    named = {c.rank for c in listed if c.rank is not None}
     found = listed[:4]
-    if alive:
+    if alive and not named:
         late = [t for t in case.timeouts if t.rank in alive]
         found.append(about(late[0], f"{ranks_text(alive)} on it reported a timeout: it lived", -2.0))
     return Hypothesis(
@@ -296,12 +352,53 @@ def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
         claims=tuple(found),
         remedy=Remedy.NODE,
         nodes=(name,),
+        ranks=tuple(sorted(named)) if len(named) == 1 else (),
+        narrows=bool(alive),
         onset_ns=min((c.at_ns for c in listed if c.at_ns is not None), default=None),
         worsens=True,
         worsens_why="a restart lands on it again",
         reason_tag="node failed",
         would_settle=f"console and kernel log of {name}",
     )
+
+
+REMOVAL_EVENTS = frozenset({"Preempted", "Preempting", "Evicted", "TaintManagerEviction"})
+
+
+def _removed_by_events(case: Case) -> Iterator[Hypothesis]:
+    """Events that say that a pod of this job was taken away, where no pod list says it."""
+    known = {pod.name for pod in case.pods if pod.disruption is not None}
+    done: set[str] = set()
+    dying = {e.name for e in case.events if e.reason in NODE_EVENTS and e.kind.lower() == "node"}
+    for event in case.events:
+        if event.reason not in REMOVAL_EVENTS or event.kind.lower() != "pod":
+            continue
+        ranks = case.topology.by_pod.get(event.name, ())
+        if not ranks or event.name in known or event.name in done:
+            continue
+        if case.topology.node_of_pod.get(event.name, "") in dying:
+            continue
+        done.add(event.name)
+        yield Hypothesis(
+            kind=Kind.RANK_CRASHED,
+            rule=NAME,
+            summary=f"{event.name} was removed from outside: {event.message[:90]}",
+            claims=(
+                claim(
+                    f"{event.name}: {event.reason}: {event.message[:90]}",
+                    event.origin,
+                    claims.GOOD,
+                    at_ns=event.at_ns,
+                ),
+            ),
+            remedy=Remedy.OUTSIDE,
+            ranks=ranks,
+            onset_ns=event.at_ns,
+            degrades=True,
+            worsens_why="depends on priority and quota",
+            reason_tag="pod removed",
+            would_settle="events of the pod and of its node",
+        )
 
 
 REMOVED_BY = {
@@ -314,9 +411,12 @@ REMOVED_BY = {
 
 def _removed(case: Case) -> Iterator[Hypothesis]:
     """A pod that somebody removed did not die by itself: nobody's node is to blame."""
+    yield from _removed_by_events(case)
+    dead = {n.name for n in case.nodes if n.ready in ("False", "Unknown")}
     for pod in case.pods:
-        why = REMOVED_BY.get(pod.disruption or "")
-        if why is None:
+        evicted = "TerminationByKubelet" if pod.reason == "Evicted" else ""
+        why = REMOVED_BY.get(pod.disruption or evicted)
+        if why is None or pod.node in dead:
             continue
         ranks = case.topology.by_pod.get(pod.name, ())
         yield Hypothesis(
@@ -325,7 +425,7 @@ def _removed(case: Case) -> Iterator[Hypothesis]:
             summary=f"{pod.name} was removed from outside: {why}.",
             claims=(
                 claim(
-                    f"{pod.name}: DisruptionTarget {pod.disruption}{claims.when(pod.disrupted_ns)}",
+                    f"{pod.name}: {pod.disruption or pod.reason}{claims.when(pod.disrupted_ns)}",
                     pod.origin,
                     claims.STRONG,
                     at_ns=pod.disrupted_ns,
@@ -421,7 +521,7 @@ def _data(case: Case) -> Iterator[Hypothesis]:
     yield Hypothesis(
         kind=Kind.DATA_STALL,
         rule=NAME,
-        summary=f"{ranks_text(ranks).capitalize()} waited for data while the others waited in"
+        summary=f"{claims.sentence(ranks_text(ranks))} waited for data while the others waited in"
         f" {claims.collective_text(waited_in(case))}.",
         claims=(
             about(

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gpufleet_cli.facts import Sign
+from gpufleet_cli.facts import Sign, WatchdogTimeout
 from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.placed import Placed
 from gpufleet_cli.reason.silence import quieter_by_s
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import (
@@ -25,6 +26,7 @@ from gpufleet_cli.rules.claims import (
 from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
 
 NAME = "missing_rank"
+MOST_SHOWN = 4
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
@@ -45,7 +47,7 @@ def _hypothesis(
     waiting = len(case.witnesses - set(ranks))
     waited = f" {waiting:,} waited for it in {collective_text(where)}." if waiting else ""
     if single:
-        summary = f"{ranks_text(ranks).capitalize()} never reached {collective_text(where)}.{waited}"
+        summary = f"{claims.sentence(ranks_text(ranks))} never reached {collective_text(where)}.{waited}"
     else:
         summary = (
             f"Somebody among {ranks_text(ranks)} never reached {collective_text(where)};"
@@ -57,6 +59,7 @@ def _hypothesis(
         summary=summary,
         claims=found,
         remedy=Remedy.PROCESS,
+        generic=True,
         ranks=ranks if single else (),
         suspects=() if single else ranks,
         collective=where,
@@ -119,6 +122,9 @@ def _log_claims(case: Case) -> list[Found]:
         named = sorted(crashed & set(named))
     single = len(named) == 1 or bool(behind)
     share = len(witnesses) / max(1, len(seen | ended))
+    gap = _group_gap(case, set(quiet) | set(absent))
+    if gap is not None:
+        return [gap]
     if len(named) > max(1, len(seen) // 2):
         return []
     base = claims.DECISIVE if share > 0.8 and not absent else claims.GOOD
@@ -129,11 +135,61 @@ def _log_claims(case: Case) -> list[Found]:
     return [(tuple(named), single, _silence_claims(case, named, base, len(witnesses), behind))]
 
 
+def _group_gap(case: Case, candidates: set[int]) -> Found | None:
+    """The members of one process group that did not complain where all others of it did.
+
+    A watchdog prints the rank inside its group. Where the witnesses of a group show how that rank
+    maps to the global one (members at equal distances), the missing numbers are ranks.
+    """
+    members: dict[tuple[str | None, str | None], dict[int, int]] = defaultdict(dict)
+    first: dict[tuple[str | None, str | None], Placed[WatchdogTimeout]] = {}
+    groups = {
+        (s.rank, s.fact.work): s.fact.group
+        for s in case.statuses
+        if s.fact.group is not None and s.fact.work is not None
+    }
+    for timeout in case.timeouts:
+        seq = timeout.fact.seq
+        group = timeout.fact.group or (None if seq is None else groups.get((timeout.rank, seq)))
+        if group is None or timeout.rank is None or timeout.fact.group_rank is None:
+            continue
+        key = (group.name, group.desc)
+        members[key].setdefault(timeout.fact.group_rank, timeout.rank)
+        first.setdefault(key, timeout)
+    found: list[tuple[int, ...]] = []
+    where: list[tuple[str | None, str | None]] = []
+    for key, known in sorted(members.items(), key=lambda item: str(item[0])):
+        ranks = _unseen_members(known)
+        if ranks and set(ranks) <= candidates:
+            found.append(ranks)
+            where.append(key)
+    if len(found) != 1 or len(found[0]) > 1:
+        return None
+    key, ranks = where[0], found[0]
+    text = (
+        f"of {key[1] or key[0]}, group ranks {', '.join(map(str, sorted(members[key])))} waited;"
+        f" the one between them is {ranks_text(ranks)}"
+    )
+    return ranks, True, [about(first[key], text, claims.GOOD)]
+
+
+def _unseen_members(known: dict[int, int]) -> tuple[int, ...]:
+    """Global ranks of the group ranks below the highest that are not in `known`."""
+    inside = sorted(known)
+    if len(inside) < 3 or len(inside) * 2 <= inside[-1]:
+        return ()
+    step = (known[inside[-1]] - known[inside[0]]) / (inside[-1] - inside[0])
+    start = known[inside[0]] - inside[0] * step
+    if step != int(step) or any(known[i] != start + i * step for i in inside):
+        return ()
+    return tuple(int(start + i * step) for i in range(inside[-1] + 1) if i not in known)
+
+
 def _silence_claims(
     case: Case, named: list[int], base: float, waiting: int, behind: set[int]
 ) -> list[Claim]:
     found: list[Claim] = []
-    for rank in named:
+    for rank in named[:MOST_SHOWN]:
         silence = case.silence.get(rank)
         if silence is None:
             continue
@@ -144,7 +200,7 @@ def _silence_claims(
                 f"rank {rank} wrote its last ordinary line{claims.when(silence.last_sign_ns)}"
                 f"{longer}, and reported no timeout while {waiting:,} others did",
                 silence.origin,
-                base / len(named),
+                base if not found else claims.WEAK / 4,
                 rank=rank,
                 at_ns=silence.last_sign_ns,
             )

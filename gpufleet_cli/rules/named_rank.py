@@ -23,7 +23,7 @@ NAME = "named_rank"
 WEIGHTS = {
     Sign.DESYNC_REPORT: claims.DECISIVE,
     Sign.RAS_MISSING: claims.GOOD,
-    Sign.BARRIER_MISSING: claims.OUTLIER,
+    Sign.BARRIER_MISSING: claims.GOOD,
     Sign.NVRX_ABORT: claims.OUTLIER,
     Sign.REMOTE_ERROR: claims.FAIR,
     Sign.STORE_WAIT: claims.GOOD,
@@ -54,10 +54,11 @@ def _hypothesis(
     return Hypothesis(
         kind=Kind.RANK_MISSING,
         rule=NAME,
-        summary=f"{ranks_text(ranks).capitalize()} {how} as the one that did not reach"
+        summary=f"{claims.sentence(ranks_text(ranks))} {how} as the one that did not reach"
         f" {collective_text(where)}.",
         claims=tuple(found),
         remedy=Remedy.PROCESS,
+        generic=True,
         ranks=ranks,
         collective=where,
         onset_ns=case.onset_ns,

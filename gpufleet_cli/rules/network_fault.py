@@ -201,16 +201,22 @@ def _setup(case: Case) -> Iterator[Hypothesis]:
     signs = case.signs_of(Sign.NETWORK_SETUP_FAILED)
     if not signs or case.steps.count > 0:
         return
+    nodes = {key for s in signs if (key := _key(s)) is not None}
+    everywhere = {key for s in case.signs if (key := _key(s)) is not None} | set(
+        case.topology.by_node
+    )
+    some = tuple(sorted(nodes)) if 0 < len(nodes) * 2 <= len(everywhere) else ()
     yield Hypothesis(
         kind=Kind.NETWORK,
         rule=NAME,
-        summary="The network never came up in this attempt: "
-        f"{(signs[0].fact.detail or signs[0].fact.text)[:100]}",
+        summary=("The network never came up" + (f" on {', '.join(some)}: " if some else ": "))
+        + f"{(signs[0].fact.detail or signs[0].fact.text)[:100]}",
         claims=(
             about(signs[0], signs[0].fact.text[:160], claims.STRONG),
             about(signs[-1], f"{len(signs)} such lines, no step was made", claims.FAIR),
         ),
-        remedy=Remedy.CODE,
+        remedy=Remedy.OUTSIDE if some else Remedy.CODE,
+        nodes=some,
         reason_tag="network set-up",
         would_settle="security group, plugin and interface settings of the pods",
     )

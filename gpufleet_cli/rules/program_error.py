@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpufleet_cli.facts import Sign
+from gpufleet_cli.facts import Origin, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedSign
 from gpufleet_cli.rules import claims
-from gpufleet_cli.rules.claims import about, claim, ranks_text
+from gpufleet_cli.rules.claims import about, claim, is_outside, ranks_text
 from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
 
 NAME = "program_error"
@@ -29,7 +29,36 @@ OWN_ERRORS = (
     Sign.FS_ERROR,
     Sign.CUDA_ERROR,
 )
-TOLD_ELSEWHERE = (Sign.MISMATCH, Sign.CLIENTS_JOINED, Sign.RENDEZVOUS_FAILED, Sign.BARRIER_MISSING)
+TOLD_ELSEWHERE = (
+    Sign.MISMATCH,
+    Sign.CLIENTS_JOINED,
+    Sign.RENDEZVOUS_FAILED,
+    Sign.BARRIER_MISSING,
+    Sign.ECC_ERROR,
+    Sign.CUDA_PEER_ERROR,
+    Sign.NVLS_FAILED,
+)
+UNEXPLAINED = frozenset(
+    {
+        Sign.CUDA_ERROR,
+        Sign.ILLEGAL_ACCESS,
+        Sign.FATAL_SIGNAL,
+        Sign.ROOT_CAUSE_BLOCK,
+        Sign.CHILD_FAILED,
+        Sign.TASK_EXIT,
+    }
+)
+CONSEQUENCES = frozenset(
+    {
+        Sign.PYTHON_EXCEPTION,
+        Sign.PEER_CLOSED,
+        Sign.PEER_UNREACHABLE,
+        Sign.STORE_LOST,
+        Sign.REMOTE_ERROR,
+        Sign.RENDEZVOUS_FAILED,
+        Sign.ASYNC_ERROR,
+    }
+)
 AMBIGUOUS = frozenset({Sign.CUDA_ERROR, Sign.FATAL_SIGNAL})
 SAME_MOMENT_S = 5.0
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -57,19 +86,21 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     first = _first(deaths)
     same = [d for d in deaths if d.kind is first.kind and _same_moment(d, first)]
     ranks = tuple(sorted({d.rank for d in same}))
-    everybody = len(ranks) > max(1, len(case.world) // 2)
+    at_hand = len(case.silence) or len(case.world)
+    everybody = len(ranks) > 1 and len(ranks) * 2 > at_hand
     found = [_claim(case, death) for death in same[:3]]
     found += [about(d.exit, _exit_text(d), claims.FAIR) for d in same[:1] if d.exit is not None]
     if everybody:
         summary = f"{len(ranks)} of {len(case.world)} ranks ended with the same error: {first.what}"
     else:
-        summary = f"{ranks_text(ranks).capitalize()} ended by itself: {first.what}"
+        summary = f"{claims.sentence(ranks_text(ranks))} ended by itself: {first.what}"
     yield Hypothesis(
         kind=first.kind,
         rule=NAME,
         summary=summary,
         claims=tuple(found),
         remedy=first.remedy,
+        generic=first.sign.fact.sign in UNEXPLAINED,
         ranks=() if everybody else ranks,
         onset_ns=first.sign.at_ns,
         reason_tag=first.what,
@@ -81,7 +112,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
 def _deaths(case: Case) -> list[Death]:
     """The earliest own error of every rank that is no consequence."""
     exits = _exits(case)
-    told = {s.fact.origin for s in case.signs_of(*TOLD_ELSEWHERE)}
+    told = {s.fact.origin for s in case.signs_of(*TOLD_ELSEWHERE)} | _shared_storage(case)
     found: dict[int, Death] = {}
     for sign in case.signs_of(*OWN_ERRORS):
         rank = _rank_of(sign, case, exits)
@@ -110,6 +141,15 @@ def _deaths(case: Case) -> list[Death]:
             exit=exit_sign,
         )
     return sorted(found.values(), key=lambda d: _moment(d.sign))
+
+
+def _shared_storage(case: Case) -> set[Origin]:
+    """File system errors of several nodes, or of most ranks: the storage's, not a rank's."""
+    errors = case.signs_of(Sign.FS_ERROR)
+    ranks = {s.rank for s in errors if s.rank is not None}
+    many = len(ranks) > 1 and len(ranks) * 2 > len(case.silence)
+    nodes = {s.node for s in errors if s.node is not None}
+    return {s.fact.origin for s in errors} if many or len(nodes) > 1 else set()
 
 
 def _exits(case: Case) -> dict[int, PlacedSign]:
@@ -152,6 +192,8 @@ def _is_effect(case: Case, sign: PlacedSign, rank: int) -> bool:
     detail = sign.fact.detail or ""
     if detail.startswith("effect") or _after_the_end(case, sign, rank):
         return True
+    if _after_outside_stop(case, sign):
+        return True
     if sign.at_ns is not None and case.first_timeout_ns is not None:
         if sign.at_ns >= case.first_timeout_ns - NS:
             return True
@@ -177,6 +219,32 @@ def _after_the_end(case: Case, sign: PlacedSign, rank: int) -> bool:
     )
 
 
+def _after_outside_stop(case: Case, sign: PlacedSign) -> bool:
+    """After somebody outside told the job to stop: a time limit, a preemption, a SIGTERM to an agent."""
+    return any(
+        is_outside(stop.fact) and not _moment(sign) < _moment(stop)
+        for stop in case.signs_of(Sign.JOB_CANCELLED, Sign.PREEMPTION, Sign.AGENT_TOLD_TO_STOP)
+        if (stop.at_ns is None) == (sign.at_ns is None)
+        or stop.fact.origin.path == sign.fact.origin.path
+    )
+
+
+def _follows_an_effect(case: Case, rank: int, sign: PlacedSign) -> bool:
+    """Exit code 1 of a rank that only repeats what its peers' end did to it."""
+    shared = _shared_storage(case)
+    own = [
+        s
+        for s in case.signs
+        if s.rank == rank and (s.fact.sign in CONSEQUENCES or s.fact.origin in shared)
+    ]
+    errors = [
+        s for s in own if s.fact.sign is Sign.PYTHON_EXCEPTION and s.fact.origin not in shared
+    ]
+    if any(not (s.fact.detail or "").startswith("effect") for s in errors):
+        return False
+    return sign.fact.exit_code == 1 and bool(own)
+
+
 def _after_timeout_in_stream(case: Case, sign: PlacedSign) -> bool:
     return any(
         t.fact.origin.path == sign.fact.origin.path
@@ -190,7 +258,7 @@ def _is_innocent_exit(case: Case, rank: int, sign: PlacedSign) -> bool:
     code = sign.fact.exit_code
     if code in (-15, 143, 0, None):
         return True
-    if code in (-6, 134):
+    if code in (-6, 134) or _after_outside_stop(case, sign) or _follows_an_effect(case, rank, sign):
         return True
     late = (
         sign.at_ns is not None
@@ -293,6 +361,7 @@ def _container_exits(case: Case, known: set[int]) -> Iterator[Hypothesis]:
                 ),
             ),
             remedy=Remedy.PROCESS,
+            generic=True,
             ranks=ranks,
             nodes=() if pod.node is None else (pod.node,),
             onset_ns=container.finished_ns,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from statistics import median
 
 from gpufleet_cli.facts import Sign
 from gpufleet_cli.reason import Case
@@ -25,6 +26,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     """The rank that the newest straggler reports name, when it stands out."""
     if case.timeouts or case.stop.stopped:
         return
+    yield from _waits_for_data(case)
     slow = _slow_ranks(case)
     before, after = case.steps.before_s, case.steps.after_s
     slowdown = after / before if before and after else None
@@ -59,6 +61,44 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         slowdown=factor,
         reason_tag="straggler",
         would_settle="clocks, power and throttle reasons of that GPU against its peers",
+    )
+
+
+def _waits_for_data(case: Case) -> Iterator[Hypothesis]:
+    """One rank spends its steps waiting for data where the others do not."""
+    waits = case.steps.data_by_rank
+    if len(waits) < 3:
+        return
+    usual = median(wait for wait, _origin in waits.values())
+    pace = case.steps.step_s or 0.0
+    late = {r: w for r, w in waits.items() if w[0] > max(OUTLIER * usual, usual + 0.1 * pace)}
+    if not late or len(late) > max(1, len(waits) // 4):
+        return
+    rank = max(late, key=lambda r: (late[r][0], -r))
+    wait, origin = late[rank]
+    before, after = case.steps.before_s, case.steps.after_s
+    factor = after / before if before and after else None
+    yield Hypothesis(
+        kind=Kind.STRAGGLER,
+        rule=NAME,
+        summary=f"Rank {rank} waits {wait:.2f} s a step for data, the others {usual:.2f} s.",
+        claims=(
+            claim(
+                f"rank {rank} waits {wait:.2f} s for data in each step, the others {usual:.2f} s",
+                origin,
+                claims.DECISIVE,
+                rank=rank,
+            ),
+            *_pace(case),
+        ),
+        remedy=Remedy.CODE,
+        ranks=(rank,),
+        onset_ns=case.steps.changed_ns,
+        degrades=True,
+        degrades_why=f"steps take {factor:.2f} times as long" if factor else "steps wait for data",
+        slowdown=factor or 1.0,
+        reason_tag="data wait",
+        would_settle="the data source and loader of that rank",
     )
 
 
