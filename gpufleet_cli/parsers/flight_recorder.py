@@ -30,7 +30,7 @@ from gpufleet_cli.parsers.recorder_reader import UnreadableDump as UnreadableDum
 from gpufleet_cli.parsers.recorder_reader import read_dump
 
 MANY = 64
-"""Above so many files, processes are worth their start."""
+"""Above so many files, more than one process is worth its start."""
 
 
 def matches(path: str, head: bytes) -> bool:
@@ -46,23 +46,20 @@ def parse(evidence: Evidence) -> Iterator[Fact]:
 def parse_many(
     evidences: Sequence[Evidence],
 ) -> Iterator[tuple[Evidence, list[Fact] | ParseError]]:
-    """The same for many files, in their order; each costs itself at worst."""
-    if len(evidences) <= MANY:
-        for evidence in evidences:
-            yield evidence, _read(evidence)
+    """The same for many files, in their order, in other processes; each costs itself at worst.
+
+    Even few files are read in a process of their own: a pickle may hold a key that takes for ever
+    to hash, and nothing can stop that inside this one.
+    """
+    if not evidences:
         return
     from gpufleet_cli.parsers.recorder_workers import read_all  # costs an import of 30 ms
 
-    results = read_all(len(evidences), lambda turn: _job(evidences[turn]))
+    results = read_all(
+        len(evidences), lambda turn: _job(evidences[turn]), is_many=len(evidences) > MANY
+    )
     for evidence, result in zip(evidences, results, strict=True):
         yield evidence, result if isinstance(result, ParseError) else list(result)
-
-
-def _read(evidence: Evidence) -> list[Fact] | ParseError:
-    try:
-        return list(parse(evidence))
-    except ParseError as exc:
-        return exc
 
 
 def _job(evidence: Evidence) -> recorder_reader.Job:

@@ -15,14 +15,13 @@ from functools import lru_cache
 from typing import Any
 
 from gpufleet_cli.errors import ParseError
+from gpufleet_cli.parsers.recorder_values import integer, text
 
 Entry = dict[str, Any]
 
 NS_PER_US = 1000
-LARGEST = 1 << 62
-MAX_NAME = 200
 MAX_GROUPS = 100_000
-MAX_MEMBERS = 1 << 20
+MAX_MEMBERS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,30 +90,6 @@ def _bare_list(raw: list[object], *, is_json: bool) -> Document:
         statuses=(),
         is_json=is_json,
     )
-
-
-# --- Values that a hostile file may have bent -----------------------------------------------------
-
-
-def integer(value: object, what: str) -> int:
-    """A number of sane size, also where JSON made it a string or a float."""
-    if type(value) is int and -LARGEST < value < LARGEST:
-        return value
-    if isinstance(value, float) and abs(value) < LARGEST:
-        return int(value)
-    if isinstance(value, str) and len(value) <= 20:
-        try:
-            return int(value)
-        except ValueError:
-            pass
-    raise ParseError(f"an entry whose {what} is no usable number")
-
-
-def text(value: object, default: str = "") -> str:
-    """A short string, or the default."""
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST:
-        return str(value)
-    return value[:MAX_NAME] if isinstance(value, str) else default
 
 
 # --- Groups ---------------------------------------------------------------------------------------
@@ -231,7 +206,9 @@ MODERN_KEYS = {
 
 def _modern(entry: Entry, names: Mapping[str, tuple[str, str]]) -> Entry:
     """An entry of an older, or an unknown, version with the keys of "2.10"."""
-    name = text(entry.get("profiling_name"), "unknown")
+    name = text(entry.get("profiling_name"))
+    if not name:
+        raise ParseError("an entry that names no operation")
     operation = name.rpartition(":")[2].split(" ", 1)[0]
     is_p2p = bool(entry.get("is_p2p", operation in ("send", "recv")))
     pg_id = entry.get("pg_id", 0)
@@ -255,5 +232,5 @@ def _modern(entry: Entry, names: Mapping[str, tuple[str, str]]) -> Entry:
         "time_discovered_completed_ns": entry.get("time_discovered_completed_ns"),
         "state": entry.get("state", "scheduled"),
         "retired": entry.get("retired", False),
-        "input_sizes": entry.get("input_sizes", ()),
+        "input_sizes": entry.get("input_sizes") or (),
     }

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpufleet_cli.facts import DumpGroup
-from gpufleet_cli.parsers.recorder_document import Config, Document, Entry, Status, text
+from gpufleet_cli.parsers.recorder_document import Config, Document, Entry, Status
+from gpufleet_cli.parsers.recorder_values import text
 
 
 def group_table(

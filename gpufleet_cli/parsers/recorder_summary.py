@@ -12,19 +12,29 @@ never complete by themselves: the `coalesced` entry that ends the batch speaks f
 from __future__ import annotations
 
 import marshal
-import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from operator import itemgetter
+from types import NoneType
 from typing import Any
 
 from gpufleet_cli.errors import ParseError
 from gpufleet_cli.facts import DumpGroup, LastOp, OpenOp, Origin, RankDump
-from gpufleet_cli.parsers.recorder_document import Document, Entry, integer, text
+from gpufleet_cli.parsers.recorder_document import Document, Entry
 from gpufleet_cli.parsers.recorder_groups import group_table
 from gpufleet_cli.parsers.recorder_program import OpKind, is_full_sync, pack
+from gpufleet_cli.parsers.recorder_values import (
+    check_shapes,
+    dtypes,
+    frames,
+    integer,
+    only,
+    operation,
+    shapes,
+)
+from gpufleet_cli.parsers.recorder_values import peers as peers_of
 
 BENT = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
 """What working on entries of the wrong shape raises."""
@@ -32,11 +42,8 @@ BENT = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowErr
 NS_PER_MS = 1_000_000
 DEFAULT_TIMEOUT_MS = 600_000
 WINDOW, LEAST_TAIL, LONGEST_TAIL = 256, 64, 1500
-MAX_OPEN, MAX_FRAMES, MAX_DONE = 32, 8, 16
+MAX_OPEN, MAX_DONE = 32, 16
 MAX_KINDS = 4096
-MAX_SHAPES, MAX_DIMS = 512, 32
-
-_PEER = re.compile(r"(send|recv) \d{1,9}(?:->|<-)(\d{1,9})")
 
 _pg_id = itemgetter("pg_id")
 _name = itemgetter("profiling_name")
@@ -45,6 +52,7 @@ _started = itemgetter("time_discovered_started_ns")
 _completed = itemgetter("time_discovered_completed_ns")
 _state = itemgetter("state")
 _retired = itemgetter("retired")
+_sizes = itemgetter("input_sizes")
 _kind_key = itemgetter("pg_id", "profiling_name", "is_p2p", "input_sizes")
 
 
@@ -113,11 +121,9 @@ def _ring(entries: list[Entry]) -> _Ring:
     created = list(map(_created, entries))
     if set(map(type, created)) - {int}:
         created = [integer(value, "time") for value in created]
-    completed = list(map(_completed, entries))
+    completed = only(list(map(_completed, entries)), {int, NoneType, float})
     retired = list(map(_retired, entries))
-    names = list(map(_name, entries))
-    if set(map(type, names)) - {str}:
-        names = [text(name, "unknown") for name in names]
+    names = only(list(map(_name, entries)), {str})
     states = list(map(_state, entries))
     some_completed = "completed" in states or any(completed)
     retired_only = not some_completed and _retires_only(names, retired)
@@ -130,7 +136,7 @@ def _ring(entries: list[Entry]) -> _Ring:
     newest = max(max(created, default=0), max(filter(None, completed), default=0))
     ring = _Ring(
         entries=entries,
-        pg_ids=list(map(_pg_id, entries)),
+        pg_ids=only(list(map(_pg_id, entries)), {int, str}),
         names=names,
         created=created,
         completed=completed,
@@ -154,7 +160,7 @@ def _retires_only(names: list[str], retired: list[Any]) -> bool:
 
 def _timeout_ms(entries: list[Entry]) -> int | None:
     """The shortest timeout of the groups at the end of the ring."""
-    seen = {entry.get("timeout_ms") for entry in entries[-LEAST_TAIL:]}
+    seen = [entry.get("timeout_ms") for entry in entries[-LEAST_TAIL:]]
     return min((value for value in seen if type(value) is int and value > 0), default=None)
 
 
@@ -225,9 +231,10 @@ def _open(ring: _Ring) -> tuple[list[int], dict[int, list[int]]]:
     return opens, parts
 
 
-def _batch_key(entry: Entry) -> tuple[Any, bool, Any]:
+def _batch_key(entry: Entry) -> tuple[Any, bool, int]:
     is_p2p = bool(entry["is_p2p"])
-    return entry["pg_id"], is_p2p, entry["p2p_seq_id" if is_p2p else "collective_seq_id"]
+    number = entry["p2p_seq_id" if is_p2p else "collective_seq_id"]
+    return entry["pg_id"], is_p2p, number if type(number) is int else -1
 
 
 def _shown(ring: _Ring, opens: Sequence[int]) -> list[int]:
@@ -246,7 +253,7 @@ def _open_op(ring: _Ring, i: int, parts: Sequence[int]) -> OpenOp:
     entry = ring.entries[i]
     is_p2p = bool(entry["is_p2p"])
     timeout = entry.get("timeout_ms")
-    peers = [peer for j in (*parts, i) for peer in _peers(ring.names[j])]
+    peers = [peer for j in (*parts, i) for peer in peers_of(ring.names[j])]
     return OpenOp(
         entry=i,
         seq=integer(entry["p2p_seq_id" if is_p2p else "collective_seq_id"], "sequence number"),
@@ -277,58 +284,6 @@ def _is_late(ring: _Ring, i: int) -> bool:
     return "timeout_ms" in ring.entries[i] and age_ns > _limit_ns(ring.entries[i])
 
 
-def operation(name: str) -> str:
-    """`nccl:send 0->1` as `send`.
-
-    >>> operation("nccl:_all_gather_base"), operation("hccl:recv 1<-0")
-    ('_all_gather_base', 'recv')
-    """
-    return name.rpartition(":")[2].split(" ", 1)[0][:60]
-
-
-def _peers(name: str) -> list[tuple[int, bool]]:
-    found = _PEER.search(name[:80])
-    return [(int(found[2]), found[1] == "send")] if found else []
-
-
-def shapes(sizes: object) -> str:
-    """Shapes as "64x64,8"; checks them, since a hostile file may nest them without end.
-
-    >>> shapes([[64, 64], [8]]), shapes([]), shapes([[]])
-    ('64x64,8', '', '1')
-    """
-    if not isinstance(sizes, list | tuple) or len(sizes) > MAX_SHAPES:
-        raise ParseError("an entry whose sizes are no list of shapes")
-    return ",".join(map(_shape, sizes))
-
-
-def _shape(shape: object) -> str:
-    if type(shape) is int:
-        return str(integer(shape, "size"))
-    if not isinstance(shape, list | tuple) or len(shape) > MAX_DIMS:
-        raise ParseError("an entry whose sizes are no list of shapes")
-    return "x".join(str(integer(value, "size")) for value in shape) or "1"
-
-
-def dtypes(names: object) -> str:
-    """The types of a tensor list as "Float,Long"; one name when they are all alike."""
-    if not isinstance(names, list | tuple) or len(names) > MAX_SHAPES:
-        return ""
-    kinds = dict.fromkeys(text(name)[:40] for name in names)
-    return ",".join(kinds)
-
-
-def frames(raw: object) -> tuple[str, ...]:
-    """Stack frames as "function (file:line)", innermost first."""
-    if not isinstance(raw, list | tuple):
-        return ()
-    return tuple(
-        f"{text(f.get('name'))} ({text(f.get('filename'))}:{text(f.get('line'))})"
-        for f in raw[:MAX_FRAMES]
-        if isinstance(f, dict)
-    )
-
-
 # --- The end of the ring --------------------------------------------------------------------------
 
 
@@ -348,6 +303,7 @@ def _window(ring: _Ring, opens: Sequence[int], index_of: dict[Any, int]) -> _Win
     first = min(opens[0] if opens else count, count - LEAST_TAIL)
     start = max(0, first - WINDOW, count - LONGEST_TAIL)
     tail = ring.entries[start:]
+    check_shapes(list(map(_sizes, tail)))
     rows: dict[bytes, int] = {}
     kinds: list[OpKind] = []
     order = []
@@ -373,7 +329,7 @@ def _kind(ring: _Ring, i: int, index_of: dict[Any, int]) -> OpKind:
         is_p2p=bool(entry["is_p2p"]),
         sizes=shapes(entry["input_sizes"]),
         dtypes=dtypes(entry.get("input_dtypes")),
-        peers=tuple(_peers(ring.names[i])),
+        peers=tuple(peers_of(ring.names[i])),
     )
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from gpufleet_cli.errors import ParseError
 from gpufleet_cli.facts import DumpGroup, LastOp, OpenOp, Origin, RankDump
+from gpufleet_cli.parsers.recorder_names import rank_in_name
 from gpufleet_cli.parsers.recorder_reader import (
     Job,
     RecorderFact,
@@ -37,14 +38,21 @@ Result = list[RecorderFact] | ParseError
 _Context = ForkServerContext | SpawnContext
 
 AHEAD = 4
-PATIENCE_S = 120.0
+PATIENCE_S = 20.0
 MAX_WORKERS = 8
 
 
-def read_all(count: int, job: Callable[[int], Job]) -> Iterator[Result]:
-    """The result of every job, in order; `job` is asked for each when its turn to be sent comes."""
-    pool = _Pool(count, job)
+def read_all(
+    count: int, job: Callable[[int], Job], *, is_many: bool, patience_s: float = PATIENCE_S
+) -> Iterator[Result]:
+    """The result of every job, in order; `job` is asked for each when its turn to be sent comes.
+
+    `patience_s` without any answer means that a file never ends.
+    """
+    workers = min(MAX_WORKERS, os.cpu_count() or 1, count) if is_many else 1
+    pool = _Pool(count, job, patience_s)
     try:
+        pool.start(workers)
         yield from pool.results()
     finally:
         pool.close()
@@ -61,14 +69,17 @@ def _context() -> _Context:
 class _Pool:
     """The workers, what each is reading, and results that are ahead of their turn."""
 
-    def __init__(self, count: int, job: Callable[[int], Job]) -> None:
+    def __init__(self, count: int, job: Callable[[int], Job], patience_s: float) -> None:
         self.count = count
+        self.patience_s = patience_s
         self.job = job
         self.waiting = deque(range(count))
         self.ready: dict[int, Result] = {}
         self.context = _context()
         self.workers: dict[Connection, _Worker] = {}
-        for _ in range(min(MAX_WORKERS, os.cpu_count() or 1, count)):
+
+    def start(self, count: int) -> None:
+        for _ in range(count):
             self._start()
 
     def results(self) -> Iterator[Result]:
@@ -88,13 +99,19 @@ class _Pool:
         self._feed(worker)
 
     def _feed(self, worker: _Worker) -> None:
+        """Keep a worker busy. What carries a file's bytes is sent only to one that is listening:
+        both sides could otherwise wait in a full pipe."""
         while self.waiting and len(worker.reading) < AHEAD:
-            turn = self.waiting.popleft()
+            turn = self.waiting[0]
             try:
                 job = self.job(turn)
             except ParseError as exc:
                 self.ready[turn] = exc
+                self.waiting.popleft()
                 continue
+            if job[3] is not None and worker.reading:
+                return
+            self.waiting.popleft()
             worker.reading.append(turn)
             worker.paths.append(job[0])
             if not worker.send(job):
@@ -102,7 +119,7 @@ class _Pool:
 
     def _advance(self) -> None:
         """Take what has come back; replace a worker that died or that does not answer."""
-        answered = wait(list(self.workers), timeout=PATIENCE_S)
+        answered = wait(list(self.workers), timeout=self.patience_s)
         for connection in answered or list(self.workers):
             worker = self.workers[connection]  # type: ignore[index]
             result = worker.receive() if answered else None
@@ -170,6 +187,9 @@ def serve(connection: Connection) -> None:
             answer = _wire(read_dump(path, size_bytes, file, content), sent)
         except ParseError as exc:
             answer = (exc.message, getattr(exc, "rank", None))
+        except Exception as exc:  # noqa: BLE001  a fault of ours costs this file, not the worker
+            said = f"a fault in gpufleet ({type(exc).__name__}: {exc})"
+            answer = (unreadable(path, said[:200]).message, rank_in_name(path))
         try:
             connection.send(answer)
         except OSError:

@@ -19,7 +19,7 @@ from gpufleet_cli.parsers.recorder_program import unpack
 from gpufleet_cli.reason import recorder_world
 from gpufleet_cli.reason.recorder_finding import GraphClaim, Mismatch, Side
 from gpufleet_cli.reason.recorder_graph import HOST_BEHIND, Graph
-from gpufleet_cli.reason.recorder_words import called, ranks_text
+from gpufleet_cli.reason.recorder_words import called, ranks_text, user_frame
 from gpufleet_cli.reason.recorder_world import Group, Role, Wait, World
 from gpufleet_cli.verdict import CollectiveRef
 
@@ -161,7 +161,8 @@ def _worded(
     claims = tuple(
         GraphClaim(
             text=f"{ranks_text(side.ranks)} called {side.call} as number {seq} of"
-            f" {group.desc or group.name}" + (f", from {side.frames[-1]}" if side.frames else ""),
+            f" {group.desc or group.name}"
+            + (f", from {user_frame(side.frames)}" if side.frames else ""),
             origin=_entry(world, side.ranks[0], callers),
             rank=side.ranks[0] if len(side.ranks) == 1 else None,
         )

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 
 from gpufleet_cli.reason.recorder_finding import GraphFinding, RankWait, Stall, Standing, Terminal
 from gpufleet_cli.reason.recorder_graph import Graph, Operation
-from gpufleet_cli.reason.recorder_words import called, ranks_text, wait_verb, why_behind
+from gpufleet_cli.reason.recorder_words import (
+    called,
+    ranks_text,
+    user_frame,
+    wait_verb,
+    why_behind,
+)
 from gpufleet_cli.verdict import CollectiveRef, DumpsReport, GroupReport
 
 MOST_NAMED = 4
@@ -53,7 +59,7 @@ def _present(graph: Graph, rank: int, kind: Terminal | None, finding: GraphFindi
         )
     number = graph.operation_of.get(rank)
     operation = None if number is None else graph.operations[number]
-    behind = [] if operation is None or rank in graph.stalled else sorted(operation.behind)
+    behind = [] if operation is None or rank in graph.stalled else _waited_for(graph, operation)
     standing: Standing = "stalled" if kind is Terminal.GPU_STALLED else "waits"
     if kind is Terminal.HOST_SILENT:
         standing = "silent"
@@ -67,8 +73,14 @@ def _present(graph: Graph, rank: int, kind: Terminal | None, finding: GraphFindi
         origin=dump.origin,
         why=""
         if operation is None or not behind
-        else why_behind(graph, behind[0], operation.behind[behind[0]]),
+        else why_behind(graph, behind[0], operation.behind.get(behind[0], "")),
     )
+
+
+def _waited_for(graph: Graph, operation: Operation) -> list[int]:
+    """Who is behind an operation, else its members without a dump."""
+    absent = [rank for rank in (*operation.at, *operation.pair) if graph.is_ghost(rank)]
+    return sorted(operation.behind or absent)
 
 
 # --- gpufleet dumps -------------------------------------------------------------------------------
@@ -181,10 +193,11 @@ def explain_rank(finding: GraphFinding, rank: int) -> list[str]:
     for mismatch in finding.mismatches:
         if any(rank in side.ranks for side in mismatch.sides):
             said.append(mismatch.summary)
-    if rank in finding.waiting and rank not in finding.culprits and finding.culprits:
-        said.append(f"It is a witness: its waiting leads to {ranks_text(finding.culprits)}.")
+    ends = finding.culprits or finding.suspects
+    if rank in finding.waiting and ends and rank not in ends:
+        said.append(f"It is a witness: its waiting leads to {ranks_text(ends)}.")
     if wait.frames:
-        said.append(f"It called from {wait.frames[-1]}.")
+        said.append(f"It called from {user_frame(wait.frames)}.")
     return said
 
 

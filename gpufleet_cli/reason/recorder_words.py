@@ -45,6 +45,16 @@ def called(ref: CollectiveRef) -> str:
     return " ".join(words)
 
 
+def user_frame(frames: Sequence[str]) -> str:
+    """The innermost frame of the user's own code, "" where there is no frame.
+
+    >>> user_frame(["send (/x/dist-packages/torch/distributed/c.py:1)", "step (/w/train.py:7)"])
+    'step (/w/train.py:7)'
+    """
+    own = (f for f in frames if "-packages/" not in f and "/torch/" not in f)
+    return next(own, frames[-1] if frames else "")
+
+
 def wait_verb(count: int) -> str:
     return "waits" if count == 1 else "wait"
 
