@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rules",),
     ("weigh",),
     ("cost",),
+    ("prices",),
     ("recommend",),
     ("render",),
     ("history",),
@@ -50,7 +51,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "zstandard": ("unpack", "archive"),
 }
 # Pure: no network, no clock, no environment, no randomness.
-PURE = ("parsers/", "reason/", "rules/", "weigh", "cost", "recommend", "facts", "verdict")
+PURE = ("parsers/", "reason/", "rules/", "weigh", "cost", "prices", "recommend", "facts", "verdict")
 MAY: dict[str, set[str]] = {
     # How many processors may be used; no fact depends on it.
     "parsers/recorder_workers": {"os"},

@@ -94,6 +94,9 @@ def parse_stream(files: Sequence[Evidence], *, near_ns: int | None = None) -> li
         document = log_documents.read_document(evidence.head, evidence.read, evidence.size_bytes)
         if document is None:
             pages += pages_of(evidence)
+            damage = evidence.damage()
+            if damage is not None:
+                facts.append(_gap(evidence.path, damage))
             continue
         cut = cut or document.cut
         facts += [_gap(evidence.path, why) for why in document.gaps]

@@ -37,11 +37,11 @@ from gpufleet_cli.facts import (
     Writes,
     XidEvent,
 )
-from gpufleet_cli.parsers import kernel_log
 from gpufleet_cli.reason import (
     attempts,
     clocks,
     job_state,
+    kernel_times,
     silence,
     timeline,
     topology,
@@ -69,7 +69,6 @@ LOOK_BACK_S = 2 * 3600.0
 
 T = TypeVar("T", WatchdogTimeout, GroupStatus, LogSign, Progress)
 F = TypeVar("F")
-E = TypeVar("E", XidEvent, HostEvent, SxidEvent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +95,8 @@ class Case:
     steps: Steps
     checkpoints: Checkpoints
     silence: Mapping[int, Silence]
+    writes: tuple[Writes, ...]
+    init_links: tuple[IdentityLink, ...]
     graph: GraphFinding | None
     xids: tuple[PlacedXid, ...]
     sxids: tuple[PlacedSxid, ...]
@@ -205,13 +206,13 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
     if stop.state == "running":
         onset = steps.changed_ns
     near = now if now is not None else onset
-    boots = _boots(given, _of(subject.current, NodeBoot))
+    boots = kernel_times.boots(given, _of(subject.current, NodeBoot))
     span = xid_history.window(onset, now, timeout_s)
-    xids = _dated(_of(subject.current, XidEvent), near, boots)
-    hosts = _dated(_of(subject.current, HostEvent), near, boots)
-    sxids = _dated(_of(subject.current, SxidEvent), near, boots)
+    xids = kernel_times.dated(_of(subject.current, XidEvent), near, boots)
+    hosts = kernel_times.dated(_of(subject.current, HostEvent), near, boots)
+    sxids = kernel_times.dated(_of(subject.current, SxidEvent), near, boots)
     shift = xid_history.zone_shift_s([*xids, *hosts], span, onset)
-    xids, hosts, sxids = _in_zone(xids, shift), _in_zone(hosts, shift), _in_zone(sxids, shift)
+    xids, hosts, sxids = kernel_times.in_zone(xids, shift), kernel_times.in_zone(hosts, shift), kernel_times.in_zone(sxids, shift)
     return Case(
         given=given,
         topology=places,
@@ -230,6 +231,10 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
         steps=steps,
         checkpoints=saves,
         silence=quiet,
+        writes=writes,
+        init_links=tuple(
+            link for link in _of(subject.current, IdentityLink) if link.comm is not None
+        ),
         graph=graph,
         xids=xid_history.place_xids(xids, places, offsets, span, onset),
         sxids=xid_history.place_sxids(sxids, places, offsets, span),
@@ -247,49 +252,6 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
         offsets=offsets,
         gaps=_of(subject.current, Gap),
     )
-
-
-def _boots(given: Sequence[JobNumbers], boots: Sequence[NodeBoot]) -> dict[str | None, int]:
-    """Boot time by node; under None the one that is given for all."""
-    found: dict[str | None, int] = {}
-    for boot in sorted(boots, key=lambda b: (b.error_s, str(b.origin))):
-        found.setdefault(boot.node, boot.boot_ns)
-    for numbers in given:
-        if numbers.boot_ns is not None:
-            found[None] = numbers.boot_ns
-            break
-    return found
-
-
-def _dated(
-    events: Sequence[E], near_ns: int | None, boots: Mapping[str | None, int]
-) -> list[E]:
-    """Kernel events with year and boot time put in; an event that two parsers saw, or that stands in
-    two copies of one log, is kept once."""
-    found: dict[tuple[object, ...], E] = {}
-    for event in events:
-        boot = boots.get(event.node, boots.get(None))
-        dated = kernel_log.dated(event, near_ns, boot)
-        key = (
-            dated.node,
-            dated.at_ns if dated.at_ns is not None else str(dated.origin),
-            dated.text,
-            getattr(dated, "xid", None),
-        )
-        found.setdefault(key, dated)
-    return list(found.values())
-
-
-def _in_zone(events: Sequence[E], shift_s: float) -> list[E]:
-    """Times without a zone moved by the shift that the evidence suggests."""
-    if not shift_s:
-        return list(events)
-    return [
-        e
-        if e.zone_stated or e.at_ns is None
-        else replace(e, at_ns=e.at_ns + round(shift_s * NS))
-        for e in events
-    ]
 
 
 def _of(facts: Iterable[Fact], kind: type[F]) -> tuple[F, ...]:

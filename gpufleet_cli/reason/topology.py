@@ -7,12 +7,12 @@ carry the same N, or when its N cannot be a rank of the pod that wrote it.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpufleet_cli.facts import IdentityLink, Link, NodeState, Origin, PodState, Speaker
+from gpufleet_cli.reason.names import Names, numbered_nodes
 from gpufleet_cli.verdict import GpuRef
 
 TRUST = (
@@ -27,7 +27,6 @@ TRUST = (
     Link.SCHEDULER,
     Link.DERIVED,
 )
-NUMBERED_NODE = re.compile(r"(node|host|worker|machine)[-_]?(\d{1,6})", re.IGNORECASE)
 _TRUST_ORDER = {link: order for order, link in enumerate(TRUST)}
 
 
@@ -135,9 +134,11 @@ def build(
         for link in all_links
         if link.rank is None or link.rank_in is None or size is None or link.rank_in == size
     ]
-    names = _Names.gather(all_links, pod_list, node_list)
+    names = Names.gather(all_links, pod_list, node_list)
     draft = _draft_places(all_links, pod_list, names)
-    names.aliases.update(_numbered_nodes(speaker_list, draft, names))
+    names.aliases.update(numbered_nodes(
+            speaker_list, {r: p.node for r, p in draft.items() if p.node is not None}, names
+        ))
     prefixes_are_local = _prefixes_are_local(speaker_list, draft, size, names)
     resolved = _resolve(speaker_list, draft, all_links, prefixes_are_local, size, gpus_per_node, names)
     places, contradictions = _finish(draft, resolved, names, pod_list)
@@ -164,106 +165,8 @@ def _world_size(
     return (max(agent) + 1, "agent") if agent else (None, "unknown")
 
 
-@dataclass(slots=True)
-class _Names:
-    """Names of pods and nodes that something better than a file name has stated."""
-
-    pods: set[str]
-    nodes: set[str]
-    node_of_pod: dict[str, str]
-    pod_by_uid: dict[str, str]
-    node_by_address: dict[str, str]
-    aliases: dict[str, str]
-
-    @classmethod
-    def gather(
-        cls, links: list[IdentityLink], pods: list[PodState], nodes: tuple[NodeState, ...]
-    ) -> _Names:
-        names = cls(set(), set(), {}, {}, {}, {})
-        for link in links:
-            if link.pod is not None and link.how is not Link.DERIVED:
-                names.pods.add(link.pod)
-                if link.node is not None:
-                    names.node_of_pod.setdefault(link.pod, link.node)
-                if link.pod_uid is not None:
-                    names.pod_by_uid.setdefault(link.pod_uid, link.pod)
-            if link.node is not None:
-                names.nodes.add(link.node)
-                if link.pod_ip is not None:
-                    names.node_by_address.setdefault(link.pod_ip, link.node)
-        for pod in pods:
-            names.pods.add(pod.name)
-            if pod.uid is not None:
-                names.pod_by_uid[pod.uid] = pod.name
-            if pod.node is not None:
-                names.nodes.add(pod.node)
-                names.node_of_pod[pod.name] = pod.node
-                if pod.pod_ip is not None:
-                    names.node_by_address[pod.pod_ip] = pod.node
-        for node in nodes:
-            names.nodes.add(node.name)
-            if node.internal_ip is not None:
-                names.node_by_address[node.internal_ip] = node.name
-            if node.provider_id is not None:
-                names.node_by_address[node.provider_id.rsplit("/", 1)[-1]] = node.name
-        for pod_name, node_name in names.node_of_pod.items():
-            names.node_by_address.setdefault(pod_name, node_name)
-        return names
-
-    def unit(self, speaker: Speaker) -> tuple[str | None, str | None]:
-        """(pod, node) that a speaker's own fields name, checked against the names that are known."""
-        pod, node = speaker.pod, speaker.node
-        for name in (speaker.pod, speaker.host, speaker.node):
-            if name is None:
-                continue
-            if name in self.pods:
-                return name, self.node_of_pod.get(name, node if node in self.nodes else None)
-            if name in self.nodes:
-                return (pod if pod in self.pods else None), name
-            short = _by_stem(name, self.pods)
-            if short is not None:
-                return short, self.node_of_pod.get(short)
-        if self.pods and pod not in self.pods:
-            pod = None if speaker.pod_uid is None else pod
-        if self.nodes and node not in self.nodes:
-            node = self.aliases.get(node or "", node)
-        return pod, node
-
-
-def _numbered_nodes(
-    speakers: list[Speaker], draft: Mapping[int, Place], names: _Names
-) -> dict[str, str]:
-    """Folders `node-0`, `node-1`, ... as the nodes in order of their ranks, when they are as many."""
-    found = {
-        (match[1], int(match[2])): speaker.node
-        for speaker in speakers
-        if speaker.node is not None
-        and speaker.node not in names.nodes
-        and (match := NUMBERED_NODE.fullmatch(speaker.node)) is not None
-    }
-    by_first_rank: dict[str, int] = {}
-    for rank, place in sorted(draft.items()):
-        if place.node is not None:
-            by_first_rank.setdefault(place.node, rank)
-    ordered = sorted(by_first_rank, key=lambda node: by_first_rank[node])
-    if not found or max(number for _stem, number in found) >= len(ordered):
-        return {}
-    if len({stem for stem, _number in found}) != 1:
-        return {}
-    return {name: ordered[number] for (_stem, number), name in found.items()}
-
-
-def _by_stem(name: str, known: set[str]) -> str | None:
-    """A pod whose full name is a piece of a file name such as `ns_POD_container`."""
-    for piece in (name.split("_"), name.split("."), name.split("__")):
-        for part in piece:
-            if part in known:
-                return part
-    return None
-
-
 def _draft_places(
-    links: list[IdentityLink], pods: list[PodState], names: _Names
+    links: list[IdentityLink], pods: list[PodState], names: Names
 ) -> dict[int, Place]:
     places: dict[int, Place] = {}
     for link in links:
@@ -308,7 +211,7 @@ def _ranks_of(draft: Mapping[int, Place], pod: str | None, node: str | None) -> 
 
 
 def _prefixes_are_local(
-    speakers: list[Speaker], draft: Mapping[int, Place], size: int | None, names: _Names
+    speakers: list[Speaker], draft: Mapping[int, Place], size: int | None, names: Names
 ) -> bool:
     """Whether a lone `[rankN]:` is torchrun's local rank in this evidence (log-formats 0.2)."""
     units: dict[int, set[str]] = defaultdict(set)
@@ -346,7 +249,7 @@ def _resolve(
     prefixes_are_local: bool,
     size: int | None,
     gpus_per_node: int | None,
-    names: _Names,
+    names: Names,
 ) -> dict[Speaker, int]:
     by_process: dict[tuple[str | None, int | None], int] = {
         (link.host, link.pid): link.rank
@@ -387,7 +290,7 @@ def _resolve(
     return resolved
 
 
-def _tasks_are_ranks(tasks: set[int], size: int | None, names: _Names) -> bool:
+def _tasks_are_ranks(tasks: set[int], size: int | None, names: Names) -> bool:
     """srun's label is a rank only with one task per GPU; else it is a node index."""
     if size is not None:
         return max(tasks) + 1 > size // 2 and max(tasks) < size
@@ -413,6 +316,10 @@ def _rank_of(
         known = by_process.get((speaker.host, speaker.pid))
         if known is not None:
             return known
+    if speaker.host is None and speaker.pid is not None and speaker.prefix_rank is None:
+        of_pid = {rank for (_host, pid), rank in by_process.items() if pid == speaker.pid}
+        if len(of_pid) == 1:
+            return next(iter(of_pid))
     if speaker.task is not None and tasks_are_ranks:
         return speaker.task
     local = speaker.local_rank
@@ -430,7 +337,7 @@ def _rank_of(
 def _finish(
     draft: dict[int, Place],
     resolved: Mapping[Speaker, int],
-    names: _Names,
+    names: Names,
     pods: list[PodState],
 ) -> tuple[dict[int, Place], tuple[str, ...]]:
     """Places completed by who spoke where; the narrowest stream names a rank's pod."""
@@ -465,7 +372,7 @@ def _finish(
 def _indexed(
     places: dict[int, Place],
     resolved: Mapping[Speaker, int],
-    names: _Names,
+    names: Names,
     nodes: tuple[NodeState, ...],
     pods: list[PodState],
     size: int | None,

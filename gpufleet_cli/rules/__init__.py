@@ -10,14 +10,17 @@ from gpufleet_cli.rules import (
     collective_mismatch,
     gpu_fault,
     gpu_reading,
+    gpu_signs,
     healthy,
     host_fault,
     missing_rank,
     named_rank,
     network_fault,
+    node_fault,
     program_error,
     rendezvous,
     slow_rank,
+    storage_fault,
 )
 from gpufleet_cli.verdict import Hypothesis
 
@@ -33,9 +36,12 @@ class Rule(Protocol):
 RULES: tuple[Rule, ...] = (
     collective_mismatch,
     gpu_fault,
+    gpu_signs,
     gpu_reading,
     network_fault,
     host_fault,
+    node_fault,
+    storage_fault,
     program_error,
     rendezvous,
     missing_rank,

@@ -25,7 +25,12 @@ NAME = "collective_mismatch"
 def propose(case: Case) -> Iterator[Hypothesis]:
     """One hypothesis: dumps, watchdogs and fingerprints tell of the same disagreement, and the first
     that names the odd side speaks for all."""
-    found = [*_from_graph(case), *_from_watchdogs(case), *_from_fingerprints(case)]
+    found = [
+        *_from_graph(case),
+        *_from_watchdogs(case),
+        *_from_fingerprints(case),
+        *_one_ahead(case),
+    ]
     if not found:
         return
     best = next((h for h in found if h.ranks), found[0])
@@ -140,6 +145,39 @@ def _watchdog_hypothesis(
     )
     return _mismatch(
         f"Ranks disagree on collective {seq}: {who}.", tuple(found), ranks, where, case
+    )
+
+
+def _one_ahead(case: Case) -> Iterator[Hypothesis]:
+    """One rank alone timed out, one ahead of all others, who are idle: an operation of its own."""
+    if len(case.witnesses) != 1 or len(case.world) < 3:
+        return
+    rank = next(iter(case.witnesses))
+    own = [s for s in case.statuses if s.rank == rank and s.fact.last_enqueued is not None]
+    idle = {
+        s.rank: s.fact.last_enqueued
+        for s in case.statuses
+        if s.rank is not None
+        and s.rank != rank
+        and s.fact.last_enqueued is not None
+        and s.fact.last_enqueued == s.fact.last_completed
+    }
+    if not own or len(idle) < len(case.world) - 1 or len(set(idle.values())) != 1:
+        return
+    ahead = max(s.fact.last_enqueued or 0 for s in own)
+    if ahead != next(iter(idle.values())) + 1:
+        return
+    timeout = next(t for t in case.timeouts if t.rank == rank)
+    yield _mismatch(
+        f"Rank {rank} alone entered {timeout.fact.op} {ahead}; the {len(idle)} others were done"
+        f" with {ahead - 1} and idle.",
+        (
+            about(own[0], f"rank {rank} enqueued {ahead}, all others {ahead - 1}", claims.STRONG),
+            about(timeout, f"rank {rank} is the only one that timed out", claims.FAIR),
+        ),
+        (rank,),
+        CollectiveRef(op=timeout.fact.op, seq=timeout.fact.seq),
+        case,
     )
 
 

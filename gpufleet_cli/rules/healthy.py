@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpufleet_cli.facts import Sign
+from gpufleet_cli.facts import Origin, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedSign
 from gpufleet_cli.rules import claims
@@ -37,6 +37,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         _ended_outside(case),
         _ended_by_scheduler(case),
         _in_rhythm(case),
+        _in_habit(case),
         _dumps_in_order(case),
     ):
         if found is not None:
@@ -153,6 +154,28 @@ def _in_rhythm(case: Case) -> Hypothesis | None:
         at_ns=steps.last_step_ns,
     )
     return _healthy(f"The job runs: step {steps.last_step}, {age:,.0f} s ago.", (found,), "running")
+
+
+def _in_habit(case: Case) -> Hypothesis | None:
+    """No step is printed, but a stream goes on in its own habit of writing and nothing complains."""
+    if case.steps.count > 0 or case.timeouts or case.stop.stopped or case.as_of_ns is None:
+        return None
+    if any(s.fact.sign in OWN_CAUSES or s.fact.sign in TEARDOWN for s in case.signs):
+        return None
+    for writes in sorted(case.writes, key=lambda w: (-(w.last_ns or 0), w.path)):
+        if writes.last_ns is None or writes.habit_s is None or writes.lines < 10:
+            continue
+        age = (case.as_of_ns - writes.last_ns) / NS
+        if writes.habit_s > 0 and 0 <= age <= 2 * writes.habit_s:
+            found = claim(
+                f"{writes.path} was written {age:,.0f} s before the end of the evidence, as it is"
+                f" each {writes.habit_s:,.0f} s",
+                Origin(path=writes.path, line=writes.last_line),
+                claims.GOOD - 0.4,
+                at_ns=writes.last_ns,
+            )
+            return _healthy("The job goes on writing in its habit.", (found,), "running")
+    return None
 
 
 def _dumps_in_order(case: Case) -> Hypothesis | None:

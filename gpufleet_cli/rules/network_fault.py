@@ -27,8 +27,10 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     """Nodes that report their own link, peers that are accused, then fallbacks and set-up."""
     own = _own_events(case)
     accused = _accusations(case)
-    for node in sorted(set(own) | set(accused)):
-        if node in own or len(accused.get(node, {})) >= 1:
+    if not own and _all_accuse_all(accused) and case.steps.count == 0:
+        yield _everybody(accused)
+    else:
+        for node in sorted(set(own) | set(accused)):
             yield from _node(case, node, own.get(node, []), accused.get(node, {}))
     yield from _fallback(case)
     yield from _setup(case)
@@ -138,6 +140,29 @@ def _node(
         worsens_why="a link that failed once fails again" if own else "not known",
         reason_tag="network adapter" if own else "unreachable peer",
         would_settle=f"port counters and the kernel log of {node}",
+    )
+
+
+def _all_accuse_all(accused: dict[str, dict[str, PlacedSign]]) -> bool:
+    accusers = {who for found in accused.values() for who in found}
+    return len(accused) > 1 and accusers <= set(accused)
+
+
+def _everybody(accused: dict[str, dict[str, PlacedSign]]) -> Hypothesis:
+    """At the first collective every node fails to reach every other: settings, nobody to blame."""
+    signs = [sign for _node, found in sorted(accused.items()) for _w, sign in sorted(found.items())]
+    return Hypothesis(
+        kind=Kind.NETWORK,
+        rule=NAME,
+        summary=f"None of {len(accused)} nodes could reach another before the first step:"
+        " security group, firewall or fabric settings, no node.",
+        claims=(
+            about(signs[0], signs[0].fact.text[:140], claims.GOOD),
+            about(signs[-1], f"{len(accused)} nodes accuse one another", claims.FAIR),
+        ),
+        remedy=Remedy.CODE,
+        reason_tag="network set-up",
+        would_settle="the rules between the nodes for the fabric's own protocol",
     )
 
 

@@ -113,11 +113,14 @@ def _deaths(case: Case) -> list[Death]:
     """The earliest own error of every rank that is no consequence."""
     exits = _exits(case)
     told = {s.fact.origin for s in case.signs_of(*TOLD_ELSEWHERE)} | _shared_storage(case)
+    worded = {s.fact.origin for s in case.signs_of(*OWN_ERRORS[1:])}
     found: dict[int, Death] = {}
     for sign in case.signs_of(*OWN_ERRORS):
         rank = _rank_of(sign, case, exits)
         if rank is None or rank in found or sign.fact.origin in told:
             continue
+        if sign.fact.sign is Sign.PYTHON_EXCEPTION and sign.fact.origin in worded:
+            continue  # the same line, and the other reading of it says more
         if _is_effect(case, sign, rank):
             continue
         found[rank] = Death(
@@ -328,7 +331,8 @@ def _first(deaths: list[Death]) -> Death:
 
 def _same_moment(one: Death, other: Death) -> bool:
     if one.sign.at_ns is None or other.sign.at_ns is None:
-        return one.sign.fact.origin.path == other.sign.fact.origin.path
+        same_words = one.what == other.what and one.sign.fact.sign is other.sign.fact.sign
+        return same_words or one.sign.fact.origin.path == other.sign.fact.origin.path
     return abs(one.sign.at_ns - other.sign.at_ns) / NS <= SAME_MOMENT_S
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpufleet_cli.facts import Sign
+from gpufleet_cli.facts import IdentityLink, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import PlacedSign
 from gpufleet_cli.rules import claims
@@ -33,7 +33,8 @@ POD_TROUBLE = frozenset(
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
-    """At most one hypothesis; none once a step was made."""
+    """At most one hypothesis a way of not starting; none once a step was made."""
+    yield from _stuck_in_init(case)
     joined = [
         s
         for s in case.signs_of(Sign.CLIENTS_JOINED)
@@ -77,6 +78,44 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         reason_tag="rendezvous",
         would_settle="events and state of the pods that did not join",
     )
+
+
+def _stuck_in_init(case: Case) -> Iterator[Hypothesis]:
+    """NCCL's init started on all ranks of the world but some, and completed on none."""
+    if case.steps.count > 0 or case.timeouts:
+        return
+    started: dict[str, dict[int, IdentityLink]] = {}
+    done: set[str] = set()
+    for link in case.init_links:
+        if link.comm is None or link.rank is None or link.rank_in != case.topology.world_size:
+            continue
+        if link.comm_ready:
+            done.add(link.comm)
+        started.setdefault(link.comm, {}).setdefault(link.rank, link)
+    for comm, links in sorted(started.items()):
+        absent = tuple(r for r in case.world if r not in links and r in case.silence)
+        unseen = [r for r in case.world if r not in links and r not in case.silence]
+        if comm in done or not absent or unseen or len(absent) * 2 > len(case.world):
+            continue
+        first = links[min(links)]
+        yield Hypothesis(
+            kind=Kind.RANK_MISSING,
+            rule=NAME,
+            summary=f"{claims.sentence(ranks_text(absent))} never entered NCCL's initialisation;"
+            f" {len(links)} others wait in it.",
+            claims=(
+                claim(
+                    f"{len(links)} of {len(case.world)} ranks began to initialise communicator"
+                    f" {comm}, none completed; {ranks_text(absent)} never began",
+                    first.origin,
+                    claims.GOOD,
+                ),
+            ),
+            remedy=Remedy.PROCESS,
+            ranks=absent,
+            onset_ns=case.onset_ns,
+            would_settle=f"the stack of {ranks_text(absent)}",
+        )
 
 
 def _troubled_pods(case: Case) -> list[tuple[str, Claim]]:

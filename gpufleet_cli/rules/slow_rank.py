@@ -20,6 +20,7 @@ from gpufleet_cli.verdict import Claim, Hypothesis, JobState, Kind, Remedy
 
 NAME = "slow_rank"
 OUTLIER = 1.3
+LEAST_SHARE = 0.03
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
@@ -35,7 +36,8 @@ def propose(case: Case) -> Iterator[Hypothesis]:
             yield _nobody(case, slowdown)
         return
     rank, sign = max(slow.items(), key=lambda item: (_ratio(item[1]), -item[0]))
-    if len(slow) > max(1, len(case.world) // 4):
+    reported = {r for s in case.signs_of(Sign.SLOW_SECTION) for r in s.fact.named_ranks}
+    if len(slow) > max(1, (len(case.world) or len(reported)) // 4):
         return
     factor = slowdown or _ratio(sign)
     found = [
@@ -116,6 +118,9 @@ def _slow_ranks(case: Case) -> dict[int, PlacedSign]:
     by_rank: dict[int, PlacedSign] = {}
     sections: dict[str, int] = defaultdict(int)
     for (section, rank), sign in sorted(newest.items()):
+        excess = (sign.fact.value or 0.0) - (sign.fact.expected_value or 0.0)
+        if case.steps.step_s is not None and excess < LEAST_SHARE * case.steps.step_s:
+            continue  # a tiny section that varies slows nobody
         if _ratio(sign) >= OUTLIER:
             sections[section] += 1
             if rank not in by_rank or _ratio(sign) > _ratio(by_rank[rank]):

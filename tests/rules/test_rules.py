@@ -5,6 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
+from gpufleet_cli.facts import HostSign, JobNumbers, Origin, PodState, Sign
+from gpufleet_cli.rules import (
+    collective_mismatch,
+    gpu_fault,
+    healthy,
+    missing_rank,
+    network_fault,
+    program_error,
+    rendezvous,
+    slow_rank,
+    storage_fault,
+)
+from gpufleet_cli.verdict import Kind
 from rules import stories
 from rules.stories import (
     GAVE_UP,
@@ -21,20 +35,6 @@ from rules.stories import (
     writes,
     xid,
 )
-
-from gpufleet_cli.facts import HostSign, JobNumbers, Origin, PodState, Sign
-from gpufleet_cli.rules import (
-    collective_mismatch,
-    gpu_fault,
-    healthy,
-    host_fault,
-    missing_rank,
-    network_fault,
-    program_error,
-    rendezvous,
-    slow_rank,
-)
-from gpufleet_cli.verdict import Kind
 
 # --- missing_rank --------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ def test_retries_of_the_silent_rank_make_it_a_data_stall() -> None:
 
 def test_retries_of_a_rank_that_waited_are_no_data_stall() -> None:
     """A rank with a timeout of its own did reach the collective."""
-    assert proposed(host_fault, hang(sign(Sign.DATA_RETRY, 2, STOPPED))) == []
+    assert proposed(storage_fault, hang(sign(Sign.DATA_RETRY, 2, STOPPED))) == []
 
 
 # --- program_error -------------------------------------------------------------------------------
