@@ -22,7 +22,7 @@ from gpufleet_cli.facts import Fact, Gap, IdentityLink, JobNumbers, Link, NodeBo
 from gpufleet_cli.parsers import json_documents as js
 
 STATES = ("running", "stalled", "aborted", "exited", "unknown")
-MOST_RANKS = 1_000_000
+MOST_RANKS = 1 << 17
 MOST_GAPS = 20
 
 _NAMES = ("topology.json", "job.json")

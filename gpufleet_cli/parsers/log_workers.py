@@ -167,9 +167,23 @@ def serve(connection: Connection, near_ns: int | None) -> None:
     while True:
         try:
             stream = connection.recv()
-            connection.send(read_one(stream, near_ns))
         except (EOFError, OSError):
             return
+        answer: Answer
+        try:
+            answer = read_one(stream, near_ns)
+        except Exception as exc:  # noqa: BLE001  a fault of ours costs this stream, not the worker
+            answer = fault(stream, exc)
+        try:
+            connection.send(answer)
+        except OSError:
+            return
+
+
+def fault(stream: Stream, exc: Exception) -> ParseError:
+    """A bug of ours, told as the reason why one stream has no facts."""
+    said = f"{type(exc).__name__}: {exc}"[:200]
+    return ParseError(f"{stream[-1].path}: a fault in gpufleet ({said})")
 
 
 def _limit_memory() -> None:
