@@ -35,6 +35,7 @@ from gpufleet_cli.weigh import error_lines, weigh
 
 T = TypeVar("T")
 MOST_HARDWARE_EVENTS = 200
+MOST_NAMED = 8
 
 
 def triage_target(
@@ -73,7 +74,7 @@ def read_facts(target: Target, *, strict: bool = False) -> tuple[list[Fact], tup
             matched[index].append(parser.__name__.rsplit(".", 1)[-1])
             counts[index] += len(found)
             gathered[index].extend(found)
-    facts: list[Fact] = list(target.gaps)
+    facts: list[Fact] = [*target.gaps, *_empty_gaps([evidences[index] for index in sorted(empty)])]
     files: list[FileRead] = []
     for index, evidence in enumerate(evidences):
         facts.extend(gathered[index])
@@ -95,6 +96,24 @@ def _formats(evidence: Evidence) -> list[int] | None:
     head = evidence.head
     found = [order for order, parser in enumerate(PARSERS) if parser.matches(evidence.path, head)]
     return found if found or head.strip() else None
+
+
+def _empty_gaps(evidences: Sequence[Evidence]) -> Iterator[Gap]:
+    """Files with nothing in them: one gap for all, and one for each that is only too damaged."""
+    empty: list[Evidence] = []
+    for evidence in evidences:
+        damage = evidence.damage()
+        if damage is None:
+            empty.append(evidence)
+        else:
+            origin = Origin(path=evidence.name)
+            yield Gap(what=f"file {evidence.name}", why=damage, origin=origin)
+    if len(empty) == 1:
+        yield Gap(what=f"file {empty[0].name}", why="empty", origin=Origin(path=empty[0].name))
+    elif empty:
+        names = ", ".join(evidence.name for evidence in empty[:MOST_NAMED])
+        more = ", ..." if len(empty) > MOST_NAMED else ""
+        yield Gap(what=f"{len(empty)} empty files", why=f"nothing is in {names}{more}")
 
 
 def _not_understood(evidence: Evidence, formats: Sequence[str]) -> Gap:
