@@ -1,6 +1,6 @@
-"""Make fixtures/cases/built-xid: incidents of hardware, kernel, metrics and schedulers with a known truth.
+"""Make fixtures/built/xid: incidents of hardware, kernel, metrics and schedulers with a known truth.
 
-    python scripts/make_built_cases.py           write fixtures/cases/built-xid
+    python scripts/make_built_cases.py           write fixtures/built/xid
     python scripts/make_built_cases.py --check   exit 1 if the committed files differ
 
 The answers follow NVIDIA's Xid catalogue and workflows, the Kubernetes and Slurm documentation, and
@@ -19,7 +19,7 @@ from pathlib import Path
 from built_cases import clusters, contests, decoys, gpus, hosts, memory, partial, readings
 from built_cases.fleet import Incident
 
-HERE = Path(__file__).resolve().parent.parent / "fixtures" / "cases" / "built-xid"
+HERE = Path(__file__).resolve().parent.parent / "fixtures" / "built" / "xid"
 LONG = 3000
 
 
