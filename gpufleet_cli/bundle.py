@@ -220,9 +220,12 @@ def _sniff(place: Path, path: str, found: _Found) -> bytes | None:
     try:
         handle = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
                 found.gap(path, "not a regular file any more: not read")
                 return None
+            if status.st_size == 0:  # empty, or the kernel's own (/proc/kmsg blocks and forgets)
+                return b""
             return os.read(handle, _SNIFF_BYTES)
         finally:
             os.close(handle)
@@ -238,6 +241,9 @@ def _add_file(place: Path, path: str, head: bytes, size: int, found: _Found) -> 
         _add_archive(place, head, path + "/", found)
         return
     codec = codec_of(head)
+    if not head:
+        found.add(Evidence(path=visible(path), size_bytes=0, content=b""))
+        return
     if codec is None:
         found.add(Evidence(path=visible(path), size_bytes=size, file=place))
         return
