@@ -111,11 +111,12 @@ def _recorded_stall(graph: GraphFinding) -> Stop | None:
             None,
         )
     by_order = graph.stall is Stall.BY_ORDER and not graph.no_fault
-    if by_order and graph.roots and graph.blocked * 2 > graph.dumps:
+    read = sum(w.standing not in ("missing", "unreadable", "stale") for w in graph.standing.values())
+    if by_order and graph.roots and graph.blocked * 2 > read:
         first = graph.roots[0].claims
         return _stop(
             JobState.STALLED,
-            f"{graph.blocked} of {graph.dumps} ranks with a dump wait for ranks that are behind",
+            f"{graph.blocked} of {read} ranks with a dump wait for ranks that are behind",
             first[0].origin if first else None,
             None,
         )

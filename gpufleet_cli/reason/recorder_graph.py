@@ -252,7 +252,7 @@ def _hold_others(graph: Graph) -> None:
     one waits for nobody but its own GPU."""
     for operation in graph.operations:
         group = graph.world.groups[operation.group]
-        if len(group.members) == 1 and operation.at[0] in graph.world.dumps:
+        if group.stated and len(group.members) == 1 and operation.at[0] in graph.world.dumps:
             done = operation.wait.op.seq - 1
             alone = Stalled(operation.at[0], operation.group, 0, None, done, done)
             graph.stalled.setdefault(operation.at[0], alone)

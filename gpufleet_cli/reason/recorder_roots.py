@@ -93,9 +93,18 @@ def _ends(graph: Graph, parts: Parts, part: int) -> list[End]:
     operation = graph.operations[-1 - nodes[0]]
     everyone = sorted({*operation.at, *operation.pair})
     absent = [rank for rank in everyone if rank not in graph.world.dumps]
+    if not absent and not graph.world.groups[operation.group].stated:
+        absent = _unseen(graph)  # who belongs to the group is known only of those with a dump
     if absent:
         return [End(part, Terminal.HIDDEN, tuple(absent), operation)]
     return [End(part, Terminal.IN_FLIGHT, tuple(everyone), operation)]
+
+
+def _unseen(graph: Graph) -> list[int]:
+    """Ranks of the widest group that left no dump."""
+    widest = max((g.members for g in graph.world.groups), key=len, default=())
+    highest = max((*widest, *graph.world.dumps), default=-1)
+    return [rank for rank in range(highest + 1) if rank not in graph.world.dumps]
 
 
 def _perhaps(graph: Graph, absent: Sequence[int]) -> tuple[int, ...]:
