@@ -716,9 +716,9 @@ class OpenOp:
 class DumpGroup:
     """One process group in one rank's dump, reduced to what localisation needs.
 
-    `members` are global ranks, None where the dump does not say (Gloo). `first_seq` is the smallest
-    collective number in the ring. `last_enqueued` and `last_completed` count collectives; they come
-    from `pg_status` alone when `from_status`, and may then count sends and receives instead.
+    `members` are global ranks, None where the dump does not say (Gloo). `last_enqueued` and
+    `last_completed` count collectives; they come from `pg_status` alone when `from_status`, and may
+    then count sends and receives instead.
     `last_p2p` is the last p2p number. `open_ops` are the oldest open ones, `open_count` is all.
     `done` packs (seq, completion time in ns) of the last full-sync collectives as int64 pairs.
     """
@@ -726,7 +726,6 @@ class DumpGroup:
     name: str
     desc: str
     members: tuple[int, ...] | None
-    first_seq: int | None = None
     last_enqueued: int | None = None
     last_completed: int | None = None
     last_p2p: int | None = None

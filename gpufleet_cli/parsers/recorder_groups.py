@@ -7,7 +7,7 @@ equal length (facts: localisation 6).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpufleet_cli.facts import DumpGroup
@@ -16,13 +16,16 @@ from gpufleet_cli.parsers.recorder_values import text
 
 
 def group_table(
-    document: Document, entries: Sequence[Entry], pg_ids: Sequence[Any]
+    document: Document, last: Mapping[Any, Entry]
 ) -> tuple[list[DumpGroup], dict[Any, int]]:
-    """The groups, counters from `pg_status` alone, and the place of each `pg_id` among them."""
+    """The groups, counters from `pg_status` alone, and the place of each `pg_id` among them.
+
+    `last` is some entry of each `pg_id`.
+    """
     configs = list(document.configs)
     place = {config.name: i for i, config in enumerate(configs)}
     index_of: dict[Any, int] = {}
-    for pg_id, entry in dict(zip(pg_ids, entries, strict=True)).items():
+    for pg_id, entry in last.items():
         name, desc = _named(entry["process_group"])
         if name not in place:
             place[name] = len(configs)

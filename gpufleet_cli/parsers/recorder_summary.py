@@ -41,7 +41,7 @@ BENT = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowErr
 
 NS_PER_MS = 1_000_000
 DEFAULT_TIMEOUT_MS = 600_000
-WINDOW, LEAST_TAIL, LONGEST_TAIL = 256, 64, 1500
+WINDOW, LEAST_TAIL, LONGEST_TAIL = 192, 64, 1500
 MAX_OPEN, MAX_DONE = 32, 16
 MAX_KINDS = 4096
 
@@ -70,6 +70,7 @@ class _Ring:
     timeout_ms: int | None
     newest_ns: int | None
     done: list[bool]
+    last: dict[Any, Entry]
 
 
 def summarise(document: Document, *, rank: int, path: str) -> RankDump:
@@ -85,7 +86,7 @@ def summarise(document: Document, *, rank: int, path: str) -> RankDump:
 def _summarise(document: Document, rank: int, path: str) -> RankDump:
     ring = _ring(document.entries)
     entries = ring.entries
-    table, index_of = group_table(document, entries, ring.pg_ids)
+    table, index_of = group_table(document, ring.last)
     opens, parts = _open(ring)
     ops = {i: _open_op(ring, i, parts.get(i, ())) for i in _shown(ring, opens)}
     window = _window(ring, opens, index_of)
@@ -102,7 +103,7 @@ def _summarise(document: Document, rank: int, path: str) -> RankDump:
         newest_ns=ring.newest_ns,
         groups=groups,
         timed_out=timed_out,
-        has_start_stamps=any(map(_started, entries)),
+        has_start_stamps=any(map(_started, entries[-WINDOW:])),
         has_frames=bool(entries) and bool(entries[-1].get("frames")),
         only_active=_is_only_active(document, ring, opens),
         origin=Origin(path=path),
@@ -134,9 +135,10 @@ def _ring(entries: list[Entry]) -> _Ring:
             bool(at) or state == "completed" for at, state in zip(completed, states, strict=True)
         ]
     newest = max(max(created, default=0), max(filter(None, completed), default=0))
+    pg_ids = only(list(map(_pg_id, entries)), {int, str})
     ring = _Ring(
         entries=entries,
-        pg_ids=only(list(map(_pg_id, entries)), {int, str}),
+        pg_ids=pg_ids,
         names=names,
         created=created,
         completed=completed,
@@ -145,6 +147,7 @@ def _ring(entries: list[Entry]) -> _Ring:
         timeout_ms=_timeout_ms(entries),
         newest_ns=integer(newest, "time") or None,
         done=done,
+        last=dict(zip(pg_ids, entries, strict=True)),
     )
     for i in _aborted(ring):
         done[i] = False
@@ -194,6 +197,8 @@ def _dumped_ns(ring: _Ring) -> int | None:
     stamped by the dump itself: the newest time is then the time of the dump."""
     if ring.retired_only:
         return None
+    if ring.done.count(True) == ring.retired.count(True):
+        return None
     fresh = any(done and not retired for done, retired in zip(ring.done, ring.retired, strict=True))
     return ring.newest_ns if fresh else None
 
@@ -210,16 +215,14 @@ def _is_only_active(document: Document, ring: _Ring, opens: Sequence[int]) -> bo
 
 def _open(ring: _Ring) -> tuple[list[int], dict[int, list[int]]]:
     """Open operations in program order, and the entries inside each open batch."""
-    undone = [i for i, done in enumerate(ring.done) if not done]
-    if not undone:
+    if False not in ring.done:
         return [], {}
-    ends = {
-        _batch_key(ring.entries[i]): i
-        for i, name in enumerate(ring.names)
-        if name.endswith("coalesced")
-    }
-    if not ends:
+    first = ring.done.index(False)
+    undone = [i for i, done in enumerate(ring.done[first:], first) if not done]
+    enders = {name for name in set(ring.names) if name.endswith("coalesced")}
+    if not enders:
         return undone, {}
+    ends = {_batch_key(ring.entries[i]): i for i, name in enumerate(ring.names) if name in enders}
     opens: list[int] = []
     parts: dict[int, list[int]] = {}
     for i in undone:
@@ -314,10 +317,7 @@ def _window(ring: _Ring, opens: Sequence[int], index_of: dict[Any, int]) -> _Win
             if len(kinds) <= MAX_KINDS:
                 kinds.append(_kind(ring, start + i, index_of))
         order.append(row)
-    seqs = [
-        integer(entry["p2p_seq_id"] if entry["is_p2p"] else entry["collective_seq_id"], "number")
-        for entry in tail
-    ]
+    seqs = only([e["p2p_seq_id"] if e["is_p2p"] else e["collective_seq_id"] for e in tail], {int})
     return _Window(start, kinds, order, seqs, pack(kinds, order, seqs))
 
 
@@ -365,11 +365,9 @@ def _fill(
     by_group: dict[int, list[OpenOp]] = {}
     for i, op in ops.items():
         by_group.setdefault(index_of[ring.pg_ids[i]], []).append(op)
-    first = dict(zip(reversed(ring.pg_ids), reversed(ring.entries), strict=True))
-    last = dict(zip(ring.pg_ids, ring.entries, strict=True))
     done = _done_pairs(ring, window)
     groups = list(table)
-    for pg_id, entry in last.items():
+    for pg_id, entry in ring.last.items():
         at = index_of[pg_id]
         open_ops = tuple(by_group.get(at, ()))
         enqueued = integer(entry["collective_seq_id"], "sequence number")
@@ -378,7 +376,6 @@ def _fill(
         pairs = done.get(at, [])
         groups[at] = replace(
             groups[at],
-            first_seq=integer(first[pg_id]["collective_seq_id"], "sequence number"),
             last_enqueued=enqueued,
             last_completed=min(lowest - 1, enqueued),
             last_p2p=p2p or None,

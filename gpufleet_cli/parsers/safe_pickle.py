@@ -48,7 +48,7 @@ MALFORMED = (
 )
 """What the unpickler raises on bytes that are no pickle, or one that was built to hurt."""
 
-_BUFFER_BYTES = 1 << 18
+_BUFFER_BYTES = 1 << 16
 
 
 class _Unpickler(pickle.Unpickler):
