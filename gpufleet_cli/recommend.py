@@ -302,8 +302,8 @@ def _commands(
     nodes: tuple[str, ...],
 ) -> tuple[Command, ...]:
     if chosen is None:
-        settle = verdict.settle_command
-        return () if settle is None else (Command(run=settle, stops_job=False),)
+        settle = verdict.settle_command or _settling_command(case, verdict)
+        return () if settle is None else (Command(run=settle, stops_job=False, note="stops nothing"),)
     stops = not case.stop.stopped
     if _is_slurm(case):
         return _slurm_commands(case, chosen, action, nodes, stops)
@@ -343,6 +343,27 @@ def _commands(
             )
         )
     return tuple(found)
+
+
+def _settling_command(case: Case, verdict: Verdict) -> str | None:
+    """The cheapest look that can single somebody out: the log of a suspect's pod that is not at hand,
+    else the kernel log of a suspect's node, else the scheduler's reasons."""
+    suspects = verdict.alternatives[0].ranks if verdict.alternatives else ()
+    places = [case.topology.places[r] for r in suspects if r in case.topology.places]
+    heard = {case.topology.places[r].pod for r in case.silence if r in case.topology.places}
+    unseen = [p for p in places if p.pod is not None and p.pod not in heard]
+    if unseen and not _is_slurm(case):
+        place = unseen[0]
+        namespace = place.namespace or _job_name(case)[1]
+        scope = "" if namespace is None else f" -n {shlex.quote(namespace)}"
+        container = "" if place.container is None else f" -c {shlex.quote(place.container)}"
+        return f"kubectl logs {shlex.quote(place.pod or '')}{scope}{container} --timestamps"
+    if _is_slurm(case):
+        return "sinfo -R"
+    nodes = sorted({p.node for p in places if p.node is not None})
+    if nodes:
+        return f"ssh {shlex.quote(nodes[0])} journalctl -k -o short-iso --no-pager"
+    return None
 
 
 def _is_slurm(case: Case) -> bool:

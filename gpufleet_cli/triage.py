@@ -22,6 +22,7 @@ from gpufleet_cli.recommend import recommend
 from gpufleet_cli.rules import RULES, Rule
 from gpufleet_cli.verdict import (
     Claim,
+    Culprit,
     Explanation,
     FileRead,
     HardwareEvent,
@@ -211,6 +212,9 @@ def decide(
         else:
             hypotheses.extend(found)
     verdict, chosen = weigh(case, hypotheses)
+    advice = recommend(case, verdict, chosen)
+    if chosen is None and verdict.settle_command is None and advice.commands:
+        verdict = replace(verdict, settle_command=advice.commands[0].run)
     errors = error_lines(case)
     view = job_view(case)
     if view.name is None and target.job is not None:
@@ -223,10 +227,10 @@ def decide(
         job=view,
         verdict=verdict,
         hardware=_hardware(case, chosen),
-        recommendation=recommend(case, verdict, chosen),
+        recommendation=advice,
         ranks=rank_rows(case, verdict, errors),
         dumps=None if case.graph is None else case.graph.report,
-        missing=_missing(case, facts, broken),
+        missing=_missing(case, facts, broken, verdict.culprits),
         files=files,
     )
 
@@ -281,7 +285,9 @@ def _hardware(case: Case, chosen: Hypothesis | None) -> tuple[HardwareEvent, ...
     return tuple(found[:MOST_HARDWARE_EVENTS])
 
 
-def _missing(case: Case, facts: Sequence[Fact], broken: Sequence[Gap]) -> tuple[Gap, ...]:
+def _missing(
+    case: Case, facts: Sequence[Fact], broken: Sequence[Gap], culprits: Sequence[Culprit]
+) -> tuple[Gap, ...]:
     """All gaps: what the parsers could not read, and what nobody collected."""
     found = [*case.gaps, *broken, *(() if case.graph is None else case.graph.gaps)]
     dumps = {fact.rank for fact in facts if isinstance(fact, RankDump)}
@@ -301,6 +307,15 @@ def _missing(case: Case, facts: Sequence[Fact], broken: Sequence[Gap]) -> tuple[
         silent = [r for r in case.world if r not in case.silence]
         found.extend(_per_rank(silent, "log", "no line of it in the target", "its last sign of life"))
     found.extend(Gap(what="identity map", why=text) for text in case.topology.contradictions)
+    homeless = [c.rank for c in culprits if c.rank is not None and c.node is None]
+    if homeless:
+        found.append(
+            Gap(
+                what=f"the node of rank {', '.join(map(str, homeless[:8]))}",
+                why="no map, pod list or log names it",
+                would_settle="which node to look at, and to cordon if it is to blame",
+            )
+        )
     unique = {(g.what, g.why, g.rank): g for g in found}
     return tuple(unique.values())
 

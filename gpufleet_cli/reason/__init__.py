@@ -261,18 +261,35 @@ def _of(facts: Iterable[Fact], kind: type[F]) -> tuple[F, ...]:
 def _topology(
     subject: attempts.Attempts, given: Sequence[JobNumbers], dumps: Sequence[RankDump]
 ) -> Topology:
-    stated = next(
+    stated: tuple[int, str] | None = next(
         ((n.world_size, n.source) for n in given if n.world_size is not None), None
     )
+    recorded = wait_graph.recorded_world_size(dumps)
+    if stated is None and recorded is None:
+        size = _size_by_numels(_of(subject.current, WatchdogTimeout))
+        stated = None if size is None else (size, "evidence")
     return topology.build(
         links=_of(subject.current, IdentityLink),
         speakers=[s for s in map(attempts.speaker_of, subject.current) if s is not None],
         pods=_of(subject.current, PodState),
         nodes=_of(subject.current, NodeState),
         stated_world_size=stated,
-        recorder_world_size=wait_graph.recorded_world_size(dumps),
+        recorder_world_size=recorded,
         gpus_per_node=next((n.gpus_per_node for n in given if n.gpus_per_node is not None), None),
     )
+
+
+def _size_by_numels(timeouts: Sequence[WatchdogTimeout]) -> int | None:
+    """An all-gather of the default group puts out as many times what it takes in as there are ranks,
+    a reduce-scatter the other way round."""
+    for timeout in timeouts:
+        group = timeout.group
+        if group is None or group.desc != "default_pg" or not timeout.numel_in or not timeout.numel_out:
+            continue
+        small, large = sorted((timeout.numel_in, timeout.numel_out))
+        if timeout.op.strip("_").startswith(("ALLGATHER", "REDUCE_SCATTER")) and large % small == 0:
+            return large // small if large > small else None
+    return None
 
 
 def _placed(

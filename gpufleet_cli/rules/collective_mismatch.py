@@ -138,13 +138,18 @@ def _watchdog_hypothesis(
         )
         for sign, ranks_ in ordered[:3]
     ]
-    who = (
-        f"{ranks_text(ranks)} against {len(majority[1])} others"
-        if clear
-        else "the sides are even, so nobody is named"
+    sides_text = "; ".join(
+        f"{ranks_text(ranks_)}: {sign[0]}"
+        + ("" if sign[1] is None else f" of {sign[1]:,} elements")
+        for sign, ranks_ in sorted(ordered[:3], key=lambda item: len(item[1]))
     )
+    even = "" if clear else " The sides are even, so nobody is named."
     return _mismatch(
-        f"Ranks disagree on collective {seq}: {who}.", tuple(found), ranks, where, case
+        f"Ranks disagree on collective {seq}. {claims.sentence(sides_text)}.{even}",
+        tuple(found),
+        ranks,
+        where,
+        case,
     )
 
 

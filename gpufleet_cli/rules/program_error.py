@@ -97,7 +97,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     yield Hypothesis(
         kind=first.kind,
         rule=NAME,
-        summary=summary,
+        summary=summary.rstrip(". ") + ".",
         claims=tuple(found),
         remedy=first.remedy,
         generic=first.sign.fact.sign in UNEXPLAINED,
