@@ -72,6 +72,8 @@ def read_target(place: Path | str, *, follow_links: bool = False) -> Target:
     except (OSError, ValueError, RuntimeError) as exc:
         raise TargetError(f"{shown}: {_reason(exc)}", hint="check the path") from exc
     if stat.S_ISDIR(mode):
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise TargetError(f"{shown}: permission denied", hint="check who may read it")
         found = _Found()
         _read_folder(path, found, follow_links=follow_links)
         return found.target(name)
@@ -134,6 +136,8 @@ class _Found:
 
     def target(self, name: str) -> Target:
         manifest = _manifest(self.evidences)
+        if not self.evidences and not self.gaps and manifest is None:
+            self.gap(name, "no file in it", "logs of all ranks, and Flight Recorder dumps")
         return Target(
             kind="directory" if manifest is None else "bundle",
             name=name,
