@@ -8,8 +8,9 @@ receives, in which one rank stalls in the middle of a step; then, with the files
 1. loads them with a C unpickler that refuses classes and does nothing else, on 2 processes;
 2. reads them with `parse_many` and judges them with `wait_graph.analyse`.
 
-Prints both walls, their ratio (the limit for the whole triage is 2), the split, and the peak memory
-of all processes together with shared pages counted once (PSS).
+Prints both walls, their ratio (the limit for the whole triage is 2), the split, the ratio of processor
+time (which a busy machine does not distort), and the peak memory of all processes together with
+shared pages counted once (PSS).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import gc
 import multiprocessing
+import os
 import pickle
 import random
 import sys
@@ -251,6 +253,7 @@ def bare_wall(files: list[Path]) -> float:
 def ours(files: list[Path]) -> tuple[float, float, str]:
     """Seconds to read, seconds to reason, and what was found."""
     from gpufleet_cli.evidence import Evidence
+    from gpufleet_cli.facts import RankDump
     from gpufleet_cli.parsers import flight_recorder
     from gpufleet_cli.reason import wait_graph
 
@@ -259,40 +262,66 @@ def ours(files: list[Path]) -> tuple[float, float, str]:
         Evidence(path=file.name, size_bytes=file.stat().st_size, file=file) for file in files
     ]
     evidences = [e for e in evidences if flight_recorder.matches(e.path, e.head)]
-    facts = [fact for _, found in flight_recorder.parse_many(evidences) for fact in found]
+    results = [found for _, found in flight_recorder.parse_many(evidences)]
+    facts = [fact for found in results if isinstance(found, list) for fact in found]
+    ranks = [fact for fact in facts if isinstance(fact, RankDump)]
     read_at = time.perf_counter()
     nodes = {rank: f"gpu-node-{rank // 8:04d}" for rank in range(len(files))}
-    finding = wait_graph.analyse(facts, world_size=len(files), node_of=nodes)
+    finding = wait_graph.analyse(ranks, world_size=len(files), node_of=nodes)
     ended = time.perf_counter()
     said = "; ".join(f"{root.kind} {list(root.ranks)[:8]}" for root in finding.roots)
     return read_at - begun, ended - read_at, said
 
 
-class PeakMemory:
-    """Samples the PSS of this process and its children."""
+class Watch:
+    """Samples the memory (PSS) and processor time of this process and its children."""
 
-    def __enter__(self) -> PeakMemory:
+    def __enter__(self) -> Watch:
         self.peak_kib = 0
+        self._ticks: dict[int, int] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._before = self._sample()
         self._thread.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._sample()
         self._stop.set()
         self._thread.join()
 
+    @property
+    def cpu_s(self) -> float:
+        used = sum(self._ticks.values()) - self._before
+        return used / os.sysconf("SC_CLK_TCK")
+
     def _watch(self) -> None:
-        while not self._stop.wait(0.1):
-            total = sum(_pss_kib(pid) for pid in _family(multiprocessing.current_process().pid or 0))
-            self.peak_kib = max(self.peak_kib, total)
+        while not self._stop.wait(0.05):
+            self._sample()
+
+    def _sample(self) -> int:
+        family = _family(os.getpid())
+        for pid in family:
+            self._ticks[pid] = max(self._ticks.get(pid, 0), _ticks(pid))
+        self.peak_kib = max(self.peak_kib, sum(map(_pss_kib, family)))
+        return sum(self._ticks.values())
+
+
+def _ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
 
 
 def _family(root: int) -> list[int]:
     parents: dict[int, list[int]] = defaultdict(list)
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            parents[int(stat.read_text().rpartition(")")[2].split()[1])].append(int(stat.parent.name))
+            parents[int(stat.read_text().rpartition(")")[2].split()[1])].append(
+                int(stat.parent.name)
+            )
         except (OSError, ValueError, IndexError):
             continue
     found = [root]
@@ -311,7 +340,9 @@ def _pss_kib(pid: int) -> int:
 
 def main() -> None:
     """Make the set if it is not there, then measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, default=1024, help="a multiple of 32")
     parser.add_argument("--entries", type=int, default=2000)
     parser.add_argument("--folder", type=Path, default=None, help="keep the dumps here")
@@ -331,13 +362,15 @@ def main() -> None:
 
 
 def _round(files: list[Path]) -> None:
-    bare = bare_wall(files)
+    with Watch() as watch_bare:
+        bare = bare_wall(files)
     gc.collect()
-    with PeakMemory() as memory:
+    with Watch() as watch:
         reading, reasoning, said = ours(files)
     print(
         f"bare {bare:.2f} s | reading {reading:.2f} + reasoning {reasoning:.2f} s"
-        f" | ratio {(reading + reasoning) / bare:.2f} | peak {memory.peak_kib / 1024:,.0f} MiB | {said}"
+        f" | ratio {(reading + reasoning) / bare:.2f}, of processor time"
+        f" {watch.cpu_s / watch_bare.cpu_s:.2f} | peak {watch.peak_kib / 1024:,.0f} MiB | {said}"
     )
 
 
