@@ -253,9 +253,7 @@ def _add_file(place: Path, path: str, head: bytes, size: int, found: _Found) -> 
         return
     packed = Packed(Slice(place, 0, size), (codec,), size)
     found.add(
-        Evidence(
-            path=visible(bare_name(path)), name=visible(path), size_bytes=size, packed=packed
-        )
+        Evidence(path=visible(bare_name(path)), name=visible(path), size_bytes=size, packed=packed)
     )
 
 
@@ -356,9 +354,7 @@ def _take_member(
     if path in taken:
         found.gap(path, "stands twice in the archive: the later one is read")
     shown = visible(path if codec is None else bare_name(path))
-    taken[path] = Evidence(
-        path=shown, name=visible(path), size_bytes=packed.size, packed=packed
-    )
+    taken[path] = Evidence(path=shown, name=visible(path), size_bytes=packed.size, packed=packed)
 
 
 # --- Standard input, manifest ---------------------------------------------------------------------

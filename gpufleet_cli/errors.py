@@ -1,11 +1,11 @@
 """Every error that gpufleet expects, and the exit status of each.
 
-    GpufleetError(message, *, hint=None)   one line and one hint on stderr, no traceback
-    ├── UsageError       the question cannot be asked this way            exit 2
-    ├── TargetError      no such target, not readable, unsafe             exit 4
-    ├── SourceError      cannot reach, not allowed, timed out             a Gap; exit 4 if nothing was had
-    ├── ParseError       this file is not what it seemed                  a Gap
-    └── Refused          a guard said no, and why                         exit 5
+GpufleetError(message, *, hint=None)   one line and one hint on stderr, no traceback
+├── UsageError       the question cannot be asked this way            exit 2
+├── TargetError      no such target, not readable, unsafe             exit 4
+├── SourceError      cannot reach, not allowed, timed out             a Gap; exit 4 if nothing was had
+├── ParseError       this file is not what it seemed                  a Gap
+└── Refused          a guard said no, and why                         exit 5
 """
 
 from __future__ import annotations

@@ -137,7 +137,9 @@ class Sign(StrEnum):
     ABORT = "abort"  # consequence: the process ends itself after a timeout or error
     WATCHDOG_STUCK = "watchdog-stuck"  # suspect when it is the first line of an incident
     GIL_HELD = "gil-held"  # suspect
-    ASYNC_ERROR = "async-error"  # NCCL returned an error; guilt by `detail` (cuda, system, remote...)
+    ASYNC_ERROR = (
+        "async-error"  # NCCL returned an error; guilt by `detail` (cuda, system, remote...)
+    )
     REMOTE_ERROR = "remote-error"  # points at `named_ranks` or `peer`
     STORE_LOST = "store-lost"  # consequence: the store's host ended
     STORE_WAIT = "store-wait"  # waits for group rank 0 (ncclUniqueId): points there
@@ -145,7 +147,9 @@ class Sign(StrEnum):
     RENDEZVOUS_FAILED = "rendezvous-failed"
     RENDEZVOUS_DONE = "rendezvous-done"  # attempt boundary and map
     PORT_IN_USE = "port-in-use"  # configuration
-    CHILD_FAILED = "child-failed"  # agent: first failed child on this node (exit_code, local_rank, pid)
+    CHILD_FAILED = (
+        "child-failed"  # agent: first failed child on this node (exit_code, local_rank, pid)
+    )
     ROOT_CAUSE_BLOCK = "root-cause-block"  # agent's block: first process to exit on that node
     CHILD_SIGTERM = "child-sigterm"  # agent ends a sibling (pid): that rank is innocent
     AGENT_TOLD_TO_STOP = "agent-told-to-stop"  # outside: preemption, time limit, deletion
@@ -159,7 +163,9 @@ class Sign(StrEnum):
     DEVICE_ASSERT = "device-assert"  # self, code
     NVLS_FAILED = "nvls-failed"  # node-level hardware or fabric state
     ROCM_GPU_HANG = "rocm-gpu-hang"  # points at the KFD node `device` of this node
-    PEER_UNREACHABLE = "peer-unreachable"  # completion status 12, EFA 4124/13, ...: points at `peer`
+    PEER_UNREACHABLE = (
+        "peer-unreachable"  # completion status 12, EFA 4124/13, ...: points at `peer`
+    )
     PEER_CLOSED = "peer-closed"  # consequence; names `peer`
     NIC_ERROR = "nic-error"  # self: this node's adapter or port
     NIC_RECOVERED = "nic-recovered"
@@ -183,9 +189,13 @@ class Sign(StrEnum):
     TASK_EXIT = "task-exit"  # srun: task N exited (exit_code or signal in `detail`)
     NODE_FAILED = "node-failed"  # scheduler or Ray names a dead node
     FATAL_SIGNAL = "fatal-signal"  # segfault, bus error, abort printed by the process itself
-    SLOW_SECTION = "slow-section"  # straggler report: `value` s for `named_ranks`, `expected_value` median
+    SLOW_SECTION = (
+        "slow-section"  # straggler report: `value` s for `named_ranks`, `expected_value` median
+    )
     SHIPPER_LOSS = "shipper-loss"  # the log pipeline says it dropped lines
-    LOG_UNAVAILABLE = "log-unavailable"  # "unable to retrieve container logs": a gap, never a last line
+    LOG_UNAVAILABLE = (
+        "log-unavailable"  # "unable to retrieve container logs": a gap, never a last line
+    )
     NVRX_ABORT = "nvrx-abort"  # in-process restart names interrupted ranks
     QUORUM_CHANGE = "quorum-change"  # torchft
     STEP_COMMITTED = "step-committed"  # torchft should_commit=True

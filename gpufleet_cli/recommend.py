@@ -59,21 +59,31 @@ def _rounded(value: float | None) -> float | None:
 Decision = tuple[Action, Literal["rule", "arithmetic"], str]
 
 
-def _action(
-    case: Case, verdict: Verdict, chosen: Hypothesis | None, prices: Prices
-) -> Decision:
+def _action(case: Case, verdict: Verdict, chosen: Hypothesis | None, prices: Prices) -> Decision:
     if chosen is None:
-        return Action.COLLECT_MORE, "rule", f"undecided; this would settle it: {verdict.would_settle}"
+        return (
+            Action.COLLECT_MORE,
+            "rule",
+            f"undecided; this would settle it: {verdict.would_settle}",
+        )
     match chosen.remedy:
         case Remedy.NOTHING:
             if chosen.kind is Kind.HEALTHY:
                 return Action.NONE, "rule", "nothing is wrong with the job"
             return Action.WATCH, "rule", "no node is to blame"
         case Remedy.CODE:
-            return Action.FIX_CODE, "rule", "a restart would run into the same fault; no node is to blame"
+            return (
+                Action.FIX_CODE,
+                "rule",
+                "a restart would run into the same fault; no node is to blame",
+            )
         case Remedy.OUTSIDE:
             if case.stop.stopped:
-                return Action.RESTART_JOB, "rule", "no single node is to blame; restart when the cause is mended"
+                return (
+                    Action.RESTART_JOB,
+                    "rule",
+                    "no single node is to blame; restart when the cause is mended",
+                )
             return Action.WATCH, "rule", "the cause lies outside the job's nodes"
         case Remedy.PROCESS:
             return _for_process(case, chosen)
@@ -89,8 +99,16 @@ def _for_process(case: Case, chosen: Hypothesis) -> Decision:
             "the job is stopped, and nothing in the evidence blames the node",
         )
     if chosen.kind is Kind.NETWORK:
-        return Action.COLLECT_MORE, "rule", f"the peer or its link: {chosen.would_settle} would tell"
-    return Action.WATCH, "rule", "nothing shows that the job has stopped, and nothing blames the node"
+        return (
+            Action.COLLECT_MORE,
+            "rule",
+            f"the peer or its link: {chosen.would_settle} would tell",
+        )
+    return (
+        Action.WATCH,
+        "rule",
+        "nothing shows that the job has stopped, and nothing blames the node",
+    )
 
 
 def _for_node(case: Case, chosen: Hypothesis, prices: Prices) -> Decision:
@@ -101,7 +119,11 @@ def _for_node(case: Case, chosen: Hypothesis, prices: Prices) -> Decision:
             "the job is stopped: evicting costs nothing more, and a restart on that node fails again",
         )
     if chosen.corrupts:
-        return Action.EVICT_NOW, "rule", "state may be corrupt: the node must not take part in a save"
+        return (
+            Action.EVICT_NOW,
+            "rule",
+            "state may be corrupt: the node must not take part in a save",
+        )
     stakes = prices.stakes
     if stakes is not None:
         evict, wait = cost.evict_gpu_hours(stakes), cost.wait_gpu_hours(stakes)
@@ -170,14 +192,19 @@ def _stops_job(case: Case, prices: Prices, action: Action) -> Question:
             gpu_hours=0.0,
         )
     return Question(
-        id="stops-job", answer="yes", why="recompute since the checkpoint, and a restart", gpu_hours=evict
+        id="stops-job",
+        answer="yes",
+        why="recompute since the checkpoint, and a restart",
+        gpu_hours=evict,
     )
 
 
 def _degrading(case: Case, chosen: Hypothesis | None) -> Question:
     gpus = case.topology.world_size
     if chosen is not None and chosen.kind is Kind.HEALTHY:
-        return Question(id="degrading-now", answer="no", why="nothing is slow", gpu_hours_per_hour=0.0)
+        return Question(
+            id="degrading-now", answer="no", why="nothing is slow", gpu_hours_per_hour=0.0
+        )
     if case.stop.stopped and case.stop.state is not JobState.EXITED:
         held = "all GPUs" if gpus is None else f"{gpus:,} GPUs"
         return Question(
@@ -198,7 +225,10 @@ def _degrading(case: Case, chosen: Hypothesis | None) -> Question:
     if gpus is not None and chosen.slowdown is not None and chosen.slowdown > 1:
         lost = round(gpus * (1 - 1 / chosen.slowdown), 2)
     return Question(
-        id="degrading-now", answer="yes", why=chosen.degrades_why or "it slows the run", gpu_hours_per_hour=lost
+        id="degrading-now",
+        answer="yes",
+        why=chosen.degrades_why or "it slows the run",
+        gpu_hours_per_hour=lost,
     )
 
 
@@ -231,9 +261,7 @@ def _worse(case: Case, chosen: Hypothesis | None, prices: Prices) -> Question:
     gpu_hours = None
     if answer == "yes" and prices.stakes is not None:
         s = prices.stakes
-        gpu_hours = round(
-            cost.gpu_hours(s.gpus, s.interval_s / 2 + s.detection_s + s.restart_s), 2
-        )
+        gpu_hours = round(cost.gpu_hours(s.gpus, s.interval_s / 2 + s.detection_s + s.restart_s), 2)
     return Question(
         id="worse-if-left", answer=answer, why=why, gpu_hours=0.0 if answer == "no" else gpu_hours
     )
@@ -256,15 +284,11 @@ def _options(case: Case, chosen: Hypothesis | None, prices: Prices) -> tuple[Opt
     return (
         Option(option="evict-now", gpu_hours=round(cost.evict_gpu_hours(stakes), 2)),
         Option(option="wait-for-boundary", gpu_hours=round(cost.wait_gpu_hours(stakes), 2)),
-        Option(
-            option="leave", gpu_hours=round(cost.leave_gpu_hours(stakes, stakes.interval_s), 2)
-        ),
+        Option(option="leave", gpu_hours=round(cost.leave_gpu_hours(stakes, stakes.interval_s), 2)),
     )
 
 
-def _would_flip(
-    case: Case, chosen: Hypothesis | None, prices: Prices, action: Action
-) -> str:
+def _would_flip(case: Case, chosen: Hypothesis | None, prices: Prices, action: Action) -> str:
     if chosen is None:
         return "evidence that singles out a rank or a node"
     if chosen.corrupts and not case.stop.stopped:
@@ -303,7 +327,9 @@ def _commands(
 ) -> tuple[Command, ...]:
     if chosen is None:
         settle = verdict.settle_command or _settling_command(case, verdict)
-        return () if settle is None else (Command(run=settle, stops_job=False, note="stops nothing"),)
+        return (
+            () if settle is None else (Command(run=settle, stops_job=False, note="stops nothing"),)
+        )
     stops = not case.stop.stopped
     if _is_slurm(case):
         return _slurm_commands(case, chosen, action, nodes, stops)

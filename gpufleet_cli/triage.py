@@ -204,9 +204,7 @@ def decide(
     hypotheses: list[Hypothesis] = []
     broken: list[Gap] = []
     for rule in RULES:
-        found = guarded(
-            f"rule {rule.NAME}", partial(_propose, rule, case), strict=strict
-        )
+        found = guarded(f"rule {rule.NAME}", partial(_propose, rule, case), strict=strict)
         if isinstance(found, Gap):
             broken.append(found)
         else:
@@ -305,7 +303,9 @@ def _missing(
         )
     if any(isinstance(fact, Writes) for fact in facts):
         silent = [r for r in case.world if r not in case.silence]
-        found.extend(_per_rank(silent, "log", "no line of it in the target", "its last sign of life"))
+        found.extend(
+            _per_rank(silent, "log", "no line of it in the target", "its last sign of life")
+        )
     found.extend(Gap(what="identity map", why=text) for text in case.topology.contradictions)
     homeless = [c.rank for c in culprits if c.rank is not None and c.node is None]
     if homeless:

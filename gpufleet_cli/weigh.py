@@ -71,7 +71,8 @@ def rank(case: Case, hypotheses: Iterable[Hypothesis]) -> list[Weighed]:
         Weighed(hypothesis=h, posterior=math.exp(min(score, 50.0)) / total) for h, score in scored
     ]
     return sorted(
-        weighed, key=lambda w: (-w.posterior, w.hypothesis.kind, w.hypothesis.ranks, w.hypothesis.nodes)
+        weighed,
+        key=lambda w: (-w.posterior, w.hypothesis.kind, w.hypothesis.ranks, w.hypothesis.nodes),
     )
 
 
@@ -190,7 +191,8 @@ def _one_node(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         ranks=(),
         gpu=None,
         summary=f"{first.nodes[0]}: several of its GPUs report faults: {first.summary}",
-        claims=first.claims + tuple(c for h in close for c in h.claims if c.weight < 0.5 * _total(h)),
+        claims=first.claims
+        + tuple(c for h in close for c in h.claims if c.weight < 0.5 * _total(h)),
     )
     return [together, *(h for h in hypotheses if h is not first and h not in close)]
 
@@ -227,8 +229,10 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
             collective=specific.collective or located.collective,
         )
     inside = bool(specific.ranks) and set(specific.ranks) <= set(located.suspects)
-    on_node = not specific.ranks and bool(specific.nodes) and any(
-        case.topology.node_of(r) in specific.nodes for r in located.suspects
+    on_node = (
+        not specific.ranks
+        and bool(specific.nodes)
+        and any(case.topology.node_of(r) in specific.nodes for r in located.suspects)
     )
     if not (inside or on_node):
         return None
@@ -351,9 +355,7 @@ def _alternatives(rest: Sequence[Weighed]) -> tuple[Alternative, ...]:
 
 def _undecidable(case: Case, ranked: list[Weighed]) -> Verdict:
     """Nobody is named: the set that the evidence leaves, and what would settle it."""
-    with_culprits = [
-        w for w in ranked if w.hypothesis.kind is not Kind.HEALTHY
-    ]
+    with_culprits = [w for w in ranked if w.hypothesis.kind is not Kind.HEALTHY]
     suspects: set[int] = set()
     for weighed in with_culprits:
         suspects |= set(weighed.hypothesis.ranks) | set(weighed.hypothesis.suspects)
@@ -379,7 +381,9 @@ def _undecidable(case: Case, ranked: list[Weighed]) -> Verdict:
         alternatives=(first, *_alternatives(ranked)) if suspects else _alternatives(ranked),
         remedy=Remedy.NOTHING,
         would_settle=settle or _what_would_settle(case),
-        settle_command=next((w.hypothesis.settle_command for w in ranked if w.hypothesis.settle_command), None),
+        settle_command=next(
+            (w.hypothesis.settle_command for w in ranked if w.hypothesis.settle_command), None
+        ),
         ruled_out=_ruled_out(case, suspects),
     )
 
@@ -410,8 +414,16 @@ def _ruled_out(case: Case, suspects: set[int]) -> tuple[str, ...]:
     innocent = sorted(case.witnesses - suspects)
     out = []
     if innocent:
-        who = f"{_names(set(innocent))}, which" if len(innocent) == 1 else f"{len(innocent)} ranks that"
-        out.append(f"{who} reported a timeout: they waited" if len(innocent) > 1 else f"{who} waited itself")
+        who = (
+            f"{_names(set(innocent))}, which"
+            if len(innocent) == 1
+            else f"{len(innocent)} ranks that"
+        )
+        out.append(
+            f"{who} reported a timeout: they waited"
+            if len(innocent) > 1
+            else f"{who} waited itself"
+        )
     effects = sorted({p.event.xid for p in case.xids if p.reading.role == "effect"})
     if effects:
         out.append("XID " + ", ".join(map(str, effects)) + ": symptoms, never a cause")
@@ -463,7 +475,9 @@ def _loudest(case: Case, guilty: set[int], chosen: Hypothesis | None) -> tuple[W
             seq = "" if timeout.seq is None else f" {timeout.seq}"
             waited_for = chosen is not None and chosen.kind is not Kind.COLLECTIVE_MISMATCH
             for_whom = f" for {_names(guilty)}" if waited_for and 0 < len(guilty) <= 4 else ""
-            why = f"its watchdog waited {timeout.ran_ms / 1000:,.0f} s in {timeout.op}{seq}{for_whom}"
+            why = (
+                f"its watchdog waited {timeout.ran_ms / 1000:,.0f} s in {timeout.op}{seq}{for_whom}"
+            )
         elif chosen is not None and chosen.kind is Kind.HEALTHY:
             why = "its errors came after the end of training"
         else:

@@ -57,9 +57,7 @@ def test_break_even_slowdown(e_min: float, expected: float) -> None:
     assert cost.break_even_slowdown(stakes(e_min)) == pytest.approx(expected, abs=0.001)
 
 
-@pytest.mark.parametrize(
-    ("mtti_min", "expected"), [(1440, 116.69), (360, 56.71), (15, 9.14)]
-)
+@pytest.mark.parametrize(("mtti_min", "expected"), [(1440, 116.69), (360, 56.71), (15, 9.14)])
 def test_daly_interval(mtti_min: float, expected: float) -> None:
     """Daly's higher order for a five-minute save."""
     assert round(cost.daly_interval_s(300, mtti_min * 60) / 60, 2) == expected

@@ -60,7 +60,10 @@ def test_two_runs_give_the_same_bytes(form: str) -> None:
     """Nothing depends on the order of a set, the clock or a process."""
     truth = next(t for t in HANDED if t.name.endswith("fr-02-sigkill-node-16"))
     again = triage_target(
-        read_target(truth.folder), JobNumbers(source="flag"), as_of_ns=truth.captured_ns, strict=True
+        read_target(truth.folder),
+        JobNumbers(source="flag"),
+        as_of_ns=truth.captured_ns,
+        strict=True,
     )
     first = triaged(truth.folder, truth.captured_ns)
     assert render(again, form, PLAIN) == render(first, form, PLAIN)

@@ -135,7 +135,9 @@ def build_case(facts: Iterable[Fact], *, as_of_ns: int | None, captured_ns: int 
     known = as_of_ns if as_of_ns is not None else captured_ns
     listed = tuple(years.with_years(listed, years.near(listed, known)))
     newest = _build(attempts.split(listed), as_of_ns=as_of_ns, captured_ns=captured_ns)
-    if newest.stop.stopped or not any(s.fact.sign in job_state.ABORT_SIGNS for s in newest.earlier_signs):
+    if newest.stop.stopped or not any(
+        s.fact.sign in job_state.ABORT_SIGNS for s in newest.earlier_signs
+    ):
         return newest
     before = _build(
         attempts.split(listed, without_newest=True),
@@ -153,17 +155,22 @@ def build_case(facts: Iterable[Fact], *, as_of_ns: int | None, captured_ns: int 
 def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int | None) -> Case:
     given = tuple(
         sorted(
-            _of(subject.current, JobNumbers), key=lambda n: (n.source != "flag", str(n.origin or ""))
+            _of(subject.current, JobNumbers),
+            key=lambda n: (n.source != "flag", str(n.origin or "")),
         )
     )
     dumps = _of(subject.current, RankDump)
     places = _topology(subject, given, dumps)
     progress = _of(subject.current, Progress)
-    graph = wait_graph.analyse(
-        dumps,
-        world_size=places.world_size,
-        node_of={rank: p.node for rank, p in places.places.items() if p.node is not None},
-    ) if dumps else None
+    graph = (
+        wait_graph.analyse(
+            dumps,
+            world_size=places.world_size,
+            node_of={rank: p.node for rank, p in places.places.items() if p.node is not None},
+        )
+        if dumps
+        else None
+    )
     offsets = clocks.offsets(
         progress,
         _of(subject.current, WatchdogTimeout),
@@ -173,9 +180,7 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
 
     timeouts = _placed(_of(subject.current, WatchdogTimeout), places, offsets)
     signs = _placed(_of(subject.current, LogSign), places, offsets)
-    earlier_signs = _placed(
-        [f for f in subject.earlier if isinstance(f, LogSign)], places, offsets
-    )
+    earlier_signs = _placed([f for f in subject.earlier if isinstance(f, LogSign)], places, offsets)
     placed_progress = _place_progress(progress, places, offsets)
     steps = timeline.steps(
         placed_progress, [f for f in subject.earlier if isinstance(f, Progress)], given
@@ -212,7 +217,11 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
     hosts = kernel_times.dated(_of(subject.current, HostEvent), near, boots)
     sxids = kernel_times.dated(_of(subject.current, SxidEvent), near, boots)
     shift = xid_history.zone_shift_s([*xids, *hosts], span, onset)
-    xids, hosts, sxids = kernel_times.in_zone(xids, shift), kernel_times.in_zone(hosts, shift), kernel_times.in_zone(sxids, shift)
+    xids, hosts, sxids = (
+        kernel_times.in_zone(xids, shift),
+        kernel_times.in_zone(hosts, shift),
+        kernel_times.in_zone(sxids, shift),
+    )
     return Case(
         given=given,
         topology=places,
@@ -284,7 +293,12 @@ def _size_by_numels(timeouts: Sequence[WatchdogTimeout]) -> int | None:
     a reduce-scatter the other way round."""
     for timeout in timeouts:
         group = timeout.group
-        if group is None or group.desc != "default_pg" or not timeout.numel_in or not timeout.numel_out:
+        if (
+            group is None
+            or group.desc != "default_pg"
+            or not timeout.numel_in
+            or not timeout.numel_out
+        ):
             continue
         small, large = sorted((timeout.numel_in, timeout.numel_out))
         if timeout.op.strip("_").startswith(("ALLGATHER", "REDUCE_SCATTER")) and large % small == 0:
@@ -325,7 +339,9 @@ def _rank_in_world(fact: WatchdogTimeout | GroupStatus, places: Topology) -> int
     number fits the world.
     """
     group = fact.group
-    is_default = group is None or group.desc == "default_pg" or (group.name, group.desc) == ("0", None)
+    is_default = (
+        group is None or group.desc == "default_pg" or (group.name, group.desc) == ("0", None)
+    )
     if fact.group_rank is None or not is_default:
         return None
     size = places.world_size
@@ -439,12 +455,8 @@ def _onset(
 ) -> int | None:
     """When it began: the earliest start of an operation that timed out, the last completion that
     the recorder saw, or the first line that is a cause."""
-    started = [
-        t.at_ns - t.fact.ran_ms * 1_000_000 for t in timeouts if t.at_ns is not None
-    ]
-    causes = [
-        s.at_ns for s in signs if s.fact.sign in CAUSE_SIGNS and s.at_ns is not None
-    ]
+    started = [t.at_ns - t.fact.ran_ms * 1_000_000 for t in timeouts if t.at_ns is not None]
+    causes = [s.at_ns for s in signs if s.fact.sign in CAUSE_SIGNS and s.at_ns is not None]
     if started:
         first = min(started)
         before = [at for at in causes if first - 120 * NS <= at < first]
@@ -456,9 +468,7 @@ def _onset(
     return steps.last_step_ns
 
 
-def _date_events(
-    events: Sequence[ClusterEvent], now: int | None
-) -> tuple[ClusterEvent, ...]:
+def _date_events(events: Sequence[ClusterEvent], now: int | None) -> tuple[ClusterEvent, ...]:
     """Relative ages counted back from the time of the analysis."""
     dated = [
         replace(e, at_ns=now - round(e.age_s * NS))

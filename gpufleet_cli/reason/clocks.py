@@ -49,9 +49,7 @@ def offsets(
     return _against_majority(found)
 
 
-def _from_timeouts(
-    timeouts: Iterable[WatchdogTimeout], topology: Topology
-) -> dict[str, Offset]:
+def _from_timeouts(timeouts: Iterable[WatchdogTimeout], topology: Topology) -> dict[str, Offset]:
     """Line time minus `ran for` is when a rank entered; its peers entered within a step of it."""
     entered: dict[tuple[object, ...], dict[str, list[float]]] = defaultdict(
         lambda: defaultdict(list)

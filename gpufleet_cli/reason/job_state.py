@@ -35,7 +35,18 @@ ABORT_SIGNS = frozenset(
         Sign.NODE_FAILED,
     }
 )
-FAILED_STATES = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED", "PREEMPTED", "BOOT_FAIL", "DEADLINE"})
+FAILED_STATES = frozenset(
+    {
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "TIMEOUT",
+        "CANCELLED",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "DEADLINE",
+    }
+)
 KNOWN_STATES = frozenset(state.value for state in JobState if state is not JobState.UNKNOWN)
 RHYTHMS = 5.0
 LEAST_RHYTHM_S = 30.0
@@ -96,7 +107,9 @@ def judge(
         first = min(crashed, key=lambda p: (p.at_ns or 0, str(p.fact.origin)))
         return _stop(JobState.ABORTED, "a rank ended with an error", first.fact.origin, ended)
     if _is_fresh(steps, as_of_ns):
-        return _stop(JobState.RUNNING, "the last step is within its rhythm", steps.last_origin, None)
+        return _stop(
+            JobState.RUNNING, "the last step is within its rhythm", steps.last_origin, None
+        )
     return _stop(JobState.UNKNOWN, "nothing shows that it stopped", None, None)
 
 
@@ -111,7 +124,9 @@ def _recorded_stall(graph: GraphFinding) -> Stop | None:
             None,
         )
     by_order = graph.stall is Stall.BY_ORDER and not graph.no_fault
-    read = sum(w.standing not in ("missing", "unreadable", "stale") for w in graph.standing.values())
+    read = sum(
+        w.standing not in ("missing", "unreadable", "stale") for w in graph.standing.values()
+    )
     if by_order and graph.roots and graph.blocked * 2 > read:
         first = graph.roots[0].claims
         return _stop(

@@ -25,9 +25,7 @@ def boots(given: Sequence[JobNumbers], boots: Sequence[NodeBoot]) -> dict[str | 
     return found
 
 
-def dated(
-    events: Sequence[E], near_ns: int | None, boots: Mapping[str | None, int]
-) -> list[E]:
+def dated(events: Sequence[E], near_ns: int | None, boots: Mapping[str | None, int]) -> list[E]:
     """Kernel events with year and boot time put in; an event that two parsers saw, or that stands in
     two copies of one log, is kept once."""
     found: dict[tuple[object, ...], E] = {}
@@ -49,8 +47,6 @@ def in_zone(events: Sequence[E], shift_s: float) -> list[E]:
     if not shift_s:
         return list(events)
     return [
-        e
-        if e.zone_stated or e.at_ns is None
-        else replace(e, at_ns=e.at_ns + round(shift_s * NS))
+        e if e.zone_stated or e.at_ns is None else replace(e, at_ns=e.at_ns + round(shift_s * NS))
         for e in events
     ]

@@ -81,6 +81,8 @@ class Graph:
         found = sorted(operation.behind)
         if operation.before is not None:
             found.append(-1 - operation.before)
+        # A batch on the other side may wait for a third.
+        found += [-1 - self.operation_of[r] for r in operation.pair if r in self.operation_of]
         return found
 
 

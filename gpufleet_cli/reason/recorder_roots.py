@@ -53,13 +53,14 @@ def roots(graph: Graph) -> list[Root]:
 
 
 def _merged(graph: Graph, found: Sequence[Root]) -> list[Root]:
-    """Hidden ends as one where the groups that would join them left no dump at all: the waiting
-    behind one missing rank may then lead to the other."""
+    """Hidden ends as one where they share a rank, or where the groups that would join them left no
+    dump at all: the waiting behind one missing rank may then lead to the other."""
+    hidden = [root for root in found if root.kind is Terminal.HIDDEN]
     loose = [
         root
-        for root in found
-        if root.kind is Terminal.HIDDEN
-        and any(graph.ghosts[r].is_partly_known for r in root.ranks if r in graph.ghosts)
+        for root in hidden
+        if any(graph.ghosts[r].is_partly_known for r in root.ranks if r in graph.ghosts)
+        or any(other is not root and set(other.ranks) & set(root.ranks) for other in hidden)
     ]
     if len(loose) < 2:
         return list(found)
@@ -84,14 +85,15 @@ def _ends(graph: Graph, parts: Parts, part: int) -> list[End]:
         return [End(part, Terminal.HIDDEN, tuple(among), _operation_of(graph, replayed[0]))]
     if len(ranks) > 1:
         return [End(part, Terminal.CYCLE, tuple(ranks), _operation_of(graph, ranks[0]))]
-    if len(nodes) > 1 or (ranks and ranks[0] in graph.stalled):
+    if ranks and ranks[0] in graph.stalled:
         return [End(part, Terminal.GPU_STALLED, tuple(ranks), _operation_of(graph, ranks[0]))]
     if ranks:
         if ranks[0] in graph.world.dumps:
             return [End(part, Terminal.HOST_SILENT, tuple(ranks), None)]
         return [End(part, Terminal.HIDDEN, tuple(ranks), None)]
-    operation = graph.operations[-1 - nodes[0]]
-    everyone = sorted({*operation.at, *operation.pair})
+    operations = [graph.operations[-1 - node] for node in sorted(nodes, reverse=True)]
+    operation = operations[0]
+    everyone = sorted({rank for op in operations for rank in (*op.at, *op.pair)})
     absent = [rank for rank in everyone if rank not in graph.world.dumps]
     if not absent and not graph.world.groups[operation.group].stated:
         absent = _unseen(graph)  # who belongs to the group is known only of those with a dump

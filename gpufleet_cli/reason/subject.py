@@ -77,7 +77,11 @@ def rank_rows(case: Case, verdict: Verdict, errors: Counter[int]) -> tuple[RankR
     return tuple(
         sorted(
             rows,
-            key=lambda r: (order.get(r.standing, 2), -(r.quiet_s if r.quiet_s is not None else -1.0), r.rank),
+            key=lambda r: (
+                order.get(r.standing, 2),
+                -(r.quiet_s if r.quiet_s is not None else -1.0),
+                r.rank,
+            ),
         )
     )
 

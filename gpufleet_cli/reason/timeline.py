@@ -51,9 +51,7 @@ def steps(
     return Steps(
         last_step=None if newest is None else newest[1].step,
         last_step_ns=None if newest is None else newest[0],
-        last_origin=None
-        if newest is None
-        else Origin(path=newest[2], line=newest[1].line),
+        last_origin=None if newest is None else Origin(path=newest[2], line=newest[1].line),
         step_s=pace,
         step_source=source,  # type: ignore[arg-type]
         interval_s=_interval(points),
@@ -222,7 +220,11 @@ def checkpoints(
 def _saves(signs: Sequence[Placed[LogSign]]) -> list[Save]:
     """Pair the start of each save with its durable end, by step where both name one."""
     ordered = sorted(
-        (s for s in signs if s.fact.sign in (Sign.SAVE_STARTED, Sign.SAVE_DURABLE, Sign.SAVE_STAGED)),
+        (
+            s
+            for s in signs
+            if s.fact.sign in (Sign.SAVE_STARTED, Sign.SAVE_DURABLE, Sign.SAVE_STAGED)
+        ),
         key=lambda s: (s.at_ns or 0, s.fact.origin.path, s.fact.origin.line or 0),
     )
     staging = any(

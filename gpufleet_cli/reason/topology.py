@@ -83,7 +83,11 @@ class Topology:
                 return name
             if name is not None and name in self.node_by_address:
                 return self.node_by_address[name]
-        return speaker.node if speaker.node is None else self.node_aliases.get(speaker.node, speaker.node)
+        return (
+            speaker.node
+            if speaker.node is None
+            else self.node_aliases.get(speaker.node, speaker.node)
+        )
 
     def rank_of_gpu(self, node: str | None, pci: str | None, uuid: str | None) -> int | None:
         """The rank on a GPU, by its UUID or by node and PCI address."""
@@ -136,11 +140,15 @@ def build(
     ]
     names = Names.gather(all_links, pod_list, node_list)
     draft = _draft_places(all_links, pod_list, names)
-    names.aliases.update(numbered_nodes(
+    names.aliases.update(
+        numbered_nodes(
             speaker_list, {r: p.node for r, p in draft.items() if p.node is not None}, names
-        ))
+        )
+    )
     prefixes_are_local = _prefixes_are_local(speaker_list, draft, size, names)
-    resolved = _resolve(speaker_list, draft, all_links, prefixes_are_local, size, gpus_per_node, names)
+    resolved = _resolve(
+        speaker_list, draft, all_links, prefixes_are_local, size, gpus_per_node, names
+    )
     places, contradictions = _finish(draft, resolved, names, pod_list)
     if size is None and places:
         size, source = max(places) + 1, "derived"
@@ -267,7 +275,8 @@ def _resolve(
     tasks = {speaker.task for speaker in speakers if speaker.task is not None}
     disproved = any(
         speaker.task is not None
-        and (stated := speaker.rank if speaker.rank is not None else speaker.prefix_rank) is not None
+        and (stated := speaker.rank if speaker.rank is not None else speaker.prefix_rank)
+        is not None
         and stated != speaker.task
         for speaker in speakers
     )

@@ -24,9 +24,7 @@ NVLINK5 = range(144, 151)
 IMEX_RECOVERY = "imex"
 
 
-def window(
-    onset_ns: int | None, as_of_ns: int | None, timeout_s: float
-) -> tuple[int, int] | None:
+def window(onset_ns: int | None, as_of_ns: int | None, timeout_s: float) -> tuple[int, int] | None:
     """The time in which an event can be a cause; without an onset, the last two hours."""
     if onset_ns is not None:
         return (

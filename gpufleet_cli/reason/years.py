@@ -33,9 +33,7 @@ def near(facts: Iterable[Fact], as_of_ns: int | None) -> int | None:
         return as_of_ns
     times = [f.ended_ns for f in facts if isinstance(f, SchedulerJob) and f.ended_ns is not None]
     times += [
-        f.at_ns
-        for f in facts
-        if isinstance(f, XidEvent) and f.at_ns is not None and f.year_stated
+        f.at_ns for f in facts if isinstance(f, XidEvent) and f.at_ns is not None and f.year_stated
     ]
     return max(times, default=None)
 

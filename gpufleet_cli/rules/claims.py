@@ -121,9 +121,11 @@ def waited_itself(case: Case, rank: int | None) -> list[Claim]:
         text = f"rank {rank}'s own dump shows it waiting for a rank that is behind"
         return [claim(text, None, AGAINST_WAITING, rank=rank)]
     own = next((t for t in case.timeouts if t.rank == rank), None)
-    return [] if own is None else [
-        about(own, f"rank {rank} reported a timeout itself: it waited", -GOOD)
-    ]
+    return (
+        []
+        if own is None
+        else [about(own, f"rank {rank} reported a timeout itself: it waited", -GOOD)]
+    )
 
 
 def sentence(text: str) -> str:

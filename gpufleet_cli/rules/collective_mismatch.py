@@ -204,8 +204,16 @@ def _from_fingerprints(case: Case) -> Iterator[Hypothesis]:
     first = signs[0]
     yield _mismatch(
         "Ranks ran different collectives at the same time"
-        + (f": {ranks_text(ranks)} against the others." if ranks else "; the odd side is not told."),
-        (about(first, f"the fingerprints differ: {(first.fact.detail or '')[:160]}", claims.DECISIVE),),
+        + (
+            f": {ranks_text(ranks)} against the others." if ranks else "; the odd side is not told."
+        ),
+        (
+            about(
+                first,
+                f"the fingerprints differ: {(first.fact.detail or '')[:160]}",
+                claims.DECISIVE,
+            ),
+        ),
         ranks,
         CollectiveRef(seq=first.fact.step),
         case,

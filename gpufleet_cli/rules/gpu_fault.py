@@ -164,7 +164,9 @@ def _repeated(case: Case) -> Iterator[Hypothesis]:
             continue
         where = UNIT.search(placed.event.text)
         unit = where[0] if where is not None and placed.event.xid == 13 else ""
-        listed = bursts.setdefault((placed.node, placed.event.pci_bus_id, placed.event.xid, unit), [])
+        listed = bursts.setdefault(
+            (placed.node, placed.event.pci_bus_id, placed.event.xid, unit), []
+        )
         if not listed or (placed.at_ns - (listed[-1].at_ns or 0)) / NS > NEW_CRASH_S:
             listed.append(placed)
     for (_node, _pci, code, unit), listed in bursts.items():
@@ -173,7 +175,9 @@ def _repeated(case: Case) -> Iterator[Hypothesis]:
         last = listed[-1]
         made = _xid(case, last)
         text = f"XID {code} {unit} for the {len(listed)}th time on this GPU, first{claims.when(listed[0].at_ns)}"
-        again = claim(text, last.event.origin, claims.STRONG + claims.FAIR, rank=last.rank, at_ns=last.at_ns)
+        again = claim(
+            text, last.event.origin, claims.STRONG + claims.FAIR, rank=last.rank, at_ns=last.at_ns
+        )
         yield replace(made, claims=(again, *made.claims[1:]), worsens=True)
 
 

@@ -20,7 +20,9 @@ from gpufleet_cli.rules.claims import claim
 from gpufleet_cli.verdict import GpuRef, Hypothesis, JobState, Kind, Remedy
 
 NAME = "gpu_reading"
-HARD_LIMITS = 0x8 | 0x20 | 0x40 | 0x80  # hardware slowdown, thermal (software, hardware), power brake
+HARD_LIMITS = (
+    0x8 | 0x20 | 0x40 | 0x80
+)  # hardware slowdown, thermal (software, hardware), power brake
 LOW_CLOCK = 0.85
 
 
@@ -164,9 +166,7 @@ def _hypothesis(case: Case, symptoms: list[tuple[Symptom, GpuReading]]) -> Hypot
         remedy=Remedy.NODE,
         ranks=() if rank is None else (rank,),
         nodes=() if node is None else (node,),
-        gpu=GpuRef(
-            index=reading.gpu_index, uuid=reading.gpu_uuid, pci_bus_id=reading.pci_bus_id
-        ),
+        gpu=GpuRef(index=reading.gpu_index, uuid=reading.gpu_uuid, pci_bus_id=reading.pci_bus_id),
         onset_ns=case.steps.changed_ns if slows else reading.changed_ns,
         degrades=slows and factor is not None,
         degrades_why=f"steps take {factor:.2f} times as long" if slows and factor else "",

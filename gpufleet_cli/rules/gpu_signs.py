@@ -31,9 +31,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
 
 def _off_the_bus(case: Case) -> Iterator[Hypothesis]:
     """The driver's line without an Xid number, on a GPU that no cause code named."""
-    named = {
-        (p.node, p.rank) for p in case.xids if p.relevant and p.reading.role != "effect"
-    }
+    named = {(p.node, p.rank) for p in case.xids if p.relevant and p.reading.role != "effect"}
     for placed in case.hosts:
         if placed.event.sign not in (HostSign.GPU_OFF_BUS, HostSign.AMD_GPU_ERROR):
             continue

@@ -110,7 +110,13 @@ def _ended_outside(case: Case) -> Hypothesis | None:
         return None
     return _healthy(
         f"The job was ended from outside ({first.fact.detail or first.fact.sign}); no fault is shown.",
-        (about(first, f"told to stop{claims.when(first.at_ns)}: {first.fact.text[:120]}", claims.GOOD),),
+        (
+            about(
+                first,
+                f"told to stop{claims.when(first.at_ns)}: {first.fact.text[:120]}",
+                claims.GOOD,
+            ),
+        ),
         "ended-outside",
     )
 
@@ -119,7 +125,10 @@ def _ended_by_scheduler(case: Case) -> Hypothesis | None:
     """Slurm's own word for the job: its time was up, it was preempted, or somebody cancelled it."""
     for job in case.scheduler_jobs:
         state = (job.state or "").upper()
-        if state.startswith(("TIMEOUT", "PREEMPTED", "CANCELLED", "DEADLINE")) and not case.timeouts:
+        if (
+            state.startswith(("TIMEOUT", "PREEMPTED", "CANCELLED", "DEADLINE"))
+            and not case.timeouts
+        ):
             return _healthy(
                 f"The scheduler ended the job ({job.state}); no fault is shown.",
                 (claim(f"job {job.job_id} is {job.state}", job.origin, claims.GOOD),),

@@ -36,9 +36,7 @@ def _oom(case: Case) -> Iterator[Hypothesis]:
     by_place: dict[tuple[str | None, str | None], list[PlacedHost]] = {}
     for host in killed:
         by_place.setdefault((host.node, host.pod or host.event.pod_uid), []).append(host)
-    yield from (
-        _oom_kernel(case, *place, by_place[place]) for place in sorted(by_place, key=str)
-    )
+    yield from (_oom_kernel(case, *place, by_place[place]) for place in sorted(by_place, key=str))
     if not killed:
         yield from _oom_pods(case)
         yield from _oom_words(case)
@@ -57,13 +55,17 @@ def _oom_kernel(
             at_ns=first.at_ns,
         )
     ]
-    candidates = case.topology.by_pod.get(pod or "", ()) or case.topology.by_node.get(node or "", ())
+    candidates = case.topology.by_pod.get(pod or "", ()) or case.topology.by_node.get(
+        node or "", ()
+    )
     exits = _killed_exits(case, candidates, first.at_ns)
     found += [
         about(sign, f"its agent saw exit {sign.fact.exit_code} (SIGKILL) there", claims.GOOD)
         for sign in exits[:1]
     ]
-    ranks = tuple(sorted({r for s in exits for r in _ranks(s, case) if r in candidates or not candidates}))
+    ranks = tuple(
+        sorted({r for s in exits for r in _ranks(s, case) if r in candidates or not candidates})
+    )
     if not ranks and len(candidates) == 1:
         ranks = candidates
     return Hypothesis(
@@ -84,9 +86,7 @@ def _oom_kernel(
     )
 
 
-def _killed_exits(
-    case: Case, candidates: tuple[int, ...], at_ns: int | None
-) -> list[PlacedSign]:
+def _killed_exits(case: Case, candidates: tuple[int, ...], at_ns: int | None) -> list[PlacedSign]:
     found = []
     for sign in case.signs_of(Sign.ROOT_CAUSE_BLOCK, Sign.CHILD_FAILED, Sign.TASK_EXIT):
         if sign.fact.exit_code not in (-9, 137):
@@ -139,7 +139,9 @@ def _oom_pods(case: Case) -> Iterator[Hypothesis]:
         remedy=Remedy.CODE,
         ranks=ranks if single else (),
         nodes=tuple(sorted({pod.node for pod, _c in killed if pod.node is not None})),
-        onset_ns=min((c.finished_ns for _p, c in killed if c.finished_ns is not None), default=None),
+        onset_ns=min(
+            (c.finished_ns for _p, c in killed if c.finished_ns is not None), default=None
+        ),
         degrades=True,
         reason_tag="host OOM",
         would_settle="the kernel logs of their nodes: which process was killed",

@@ -47,7 +47,9 @@ def _hypothesis(
     waiting = len(case.witnesses - set(ranks))
     waited = f" {waiting:,} waited for it in {collective_text(where)}." if waiting else ""
     if single:
-        summary = f"{claims.sentence(ranks_text(ranks))} never reached {collective_text(where)}.{waited}"
+        summary = (
+            f"{claims.sentence(ranks_text(ranks))} never reached {collective_text(where)}.{waited}"
+        )
     else:
         summary = (
             f"Somebody among {ranks_text(ranks)} never reached {collective_text(where)};"
@@ -85,15 +87,21 @@ def _graph_claims(case: Case) -> list[Found]:
                 (
                     root.ranks,
                     True,
-                    [claim(c.text, c.origin, weight if i == 0 else claims.WEAK / 2, rank=c.rank)
-                     for i, c in enumerate(root.claims)],
+                    [
+                        claim(c.text, c.origin, weight if i == 0 else claims.WEAK / 2, rank=c.rank)
+                        for i, c in enumerate(root.claims)
+                    ],
                 )
             )
         elif root.kind == "hidden":
             single = len(root.ranks) == 1
             weight = claims.GOOD if single else claims.FAIR
             out.append(
-                (root.ranks, single, [claim(c.text, c.origin, weight, rank=c.rank) for c in root.claims[:1]])
+                (
+                    root.ranks,
+                    single,
+                    [claim(c.text, c.origin, weight, rank=c.rank) for c in root.claims[:1]],
+                )
             )
     return out
 
@@ -112,9 +120,9 @@ def _log_claims(case: Case) -> list[Found]:
     if not quiet:
         return _absent(case, witnesses, absent)
     behind = _behind(case, quiet)
-    signalled = {
-        s.rank for s in case.signs_of(Sign.DUMP_SIGNAL_OTHER) if s.rank is not None
-    } & set(quiet)
+    signalled = {s.rank for s in case.signs_of(Sign.DUMP_SIGNAL_OTHER) if s.rank is not None} & set(
+        quiet
+    )
     named = sorted(behind or set(quiet))
     if len(named) > 1 and len(signalled) == 1 and not behind:
         named = sorted(signalled)

@@ -47,9 +47,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     yield from _stuck(case)
 
 
-def _hypothesis(
-    case: Case, ranks: tuple[int, ...], found: list[Claim], how: str
-) -> Hypothesis:
+def _hypothesis(case: Case, ranks: tuple[int, ...], found: list[Claim], how: str) -> Hypothesis:
     where = waited_in(case)
     return Hypothesis(
         kind=Kind.RANK_MISSING,

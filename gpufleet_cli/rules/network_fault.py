@@ -189,12 +189,16 @@ def _fallback(case: Case) -> Iterator[Hypothesis]:
         return
     found = [
         about(
-            sockets[0], f"{len(sockets)} ranks use plain sockets: {sockets[0].fact.text[:80]}", claims.FAIR
+            sockets[0],
+            f"{len(sockets)} ranks use plain sockets: {sockets[0].fact.text[:80]}",
+            claims.FAIR,
         )
     ]
     if was_fast:
         found.append(
-            about(was_fast[0], f"the earlier attempt used: {was_fast[0].fact.text[:90]}", claims.GOOD)
+            about(
+                was_fast[0], f"the earlier attempt used: {was_fast[0].fact.text[:90]}", claims.GOOD
+            )
         )
     if slower and before is not None and after is not None:
         found.append(

@@ -84,7 +84,9 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     for event in case.events:
         if event.reason in NODE_EVENTS and event.kind.lower() == "node":
             found.setdefault(event.name, []).append(
-                claim(f"{event.name}: {event.reason}: {event.message[:90]}", event.origin, claims.GOOD)
+                claim(
+                    f"{event.name}: {event.reason}: {event.message[:90]}", event.origin, claims.GOOD
+                )
             )
     for sign in case.signs_of(Sign.NODE_FAILED):
         name = sign.fact.peer or sign.node
@@ -170,7 +172,9 @@ def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
     found = listed[:4]
     if alive and not named:
         late = [t for t in case.timeouts if t.rank in alive]
-        found.append(about(late[0], f"{ranks_text(alive)} on it reported a timeout: it lived", -2.0))
+        found.append(
+            about(late[0], f"{ranks_text(alive)} on it reported a timeout: it lived", -2.0)
+        )
     return Hypothesis(
         kind=Kind.HARDWARE,
         rule=NAME,

@@ -61,7 +61,15 @@ CONSEQUENCES = frozenset(
 )
 AMBIGUOUS = frozenset({Sign.CUDA_ERROR, Sign.FATAL_SIGNAL})
 SAME_MOMENT_S = 5.0
-SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+SIGNALS = {
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    15: "SIGTERM",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +180,9 @@ def _by_local(sign: PlacedSign, case: Case) -> tuple[int, ...]:
     if local is None:
         return ()
     pod = sign.fact.speaker.pod
-    units = case.topology.by_pod.get(pod or "", ()) or case.topology.by_node.get(sign.node or "", ())
+    units = case.topology.by_pod.get(pod or "", ()) or case.topology.by_node.get(
+        sign.node or "", ()
+    )
     return tuple(r for r in units if case.topology.places[r].local_rank == local)
 
 
@@ -302,7 +312,9 @@ def _exit_words(code: int) -> str:
 
 def _exit_text(death: Death) -> str:
     assert death.exit is not None
-    return f"its agent saw rank {death.rank} exit first: {_exit_words(death.exit.fact.exit_code or 0)}"
+    return (
+        f"its agent saw rank {death.rank} exit first: {_exit_words(death.exit.fact.exit_code or 0)}"
+    )
 
 
 def _claim(case: Case, death: Death) -> Claim:

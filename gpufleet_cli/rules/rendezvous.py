@@ -157,7 +157,12 @@ def _absent(
     if joined:
         missing = (joined[0].fact.expected or 0) - (joined[0].fact.joined or 0)
     ranks = tuple(by_pod)
-    if not ranks and silent and (missing is None or missing == len(silent)) and len(silent) < len(case.world):
+    if (
+        not ranks
+        and silent
+        and (missing is None or missing == len(silent))
+        and len(silent) < len(case.world)
+    ):
         ranks = tuple(silent)
     nodes = {case.topology.node_of_pod.get(pod) for pod in pods} | {
         case.topology.node_of(rank) for rank in ranks

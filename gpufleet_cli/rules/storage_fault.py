@@ -28,7 +28,9 @@ def propose(case: Case) -> Iterator[Hypothesis]:
 def _storage(case: Case) -> Iterator[Hypothesis]:
     down = [h for h in case.hosts if h.event.sign is HostSign.NFS_DOWN and h.relevant]
     hung = [
-        h for h in case.hosts if h.event.sign in (HostSign.HUNG_TASK, HostSign.FS_ERROR) and h.relevant
+        h
+        for h in case.hosts
+        if h.event.sign in (HostSign.HUNG_TASK, HostSign.FS_ERROR) and h.relevant
     ]
     full = [
         s

@@ -48,7 +48,9 @@ def shifted(fact: Fact, by: int) -> Fact:
 
 def on_node(fact: Fact, node: int) -> bool:
     who = getattr(fact, "speaker", None)
-    return (who is not None and who.pod == f"pod-{node}") or getattr(fact, "node", None) == f"node-{node}"
+    return (who is not None and who.pod == f"pod-{node}") or getattr(
+        fact, "node", None
+    ) == f"node-{node}"
 
 
 @pytest.mark.parametrize("by", [HOUR, -HOUR, 15 * 60 * S])
@@ -94,9 +96,7 @@ def test_pace_from_times_of_the_lines() -> None:
 
 def test_a_printed_pace_is_preferred() -> None:
     """`step_time 0.5` beats the difference of two lines ten steps apart."""
-    points = tuple(
-        StepPoint(at_ns=STOPPED + i * S, step=i, step_s=0.5, line=i) for i in range(10)
-    )
+    points = tuple(StepPoint(at_ns=STOPPED + i * S, step=i, step_s=0.5, line=i) for i in range(10))
     series = Progress(speaker=speaker(0), points=points, total_steps=None, path="a")
     assert case([*places(), series]).steps.step_s == 0.5
 
@@ -204,15 +204,21 @@ def test_steps_after_the_complaints_mean_that_it_runs() -> None:
 
 def test_a_given_state_wins() -> None:
     """--state running is believed."""
-    assert case([JobNumbers(source="flag", state="running"), *hang()]).stop.state is JobState.RUNNING
+    assert (
+        case([JobNumbers(source="flag", state="running"), *hang()]).stop.state is JobState.RUNNING
+    )
 
 
 def test_an_older_failure_is_the_subject_when_the_younger_attempt_runs() -> None:
     """Attempt 0 failed a minute ago, attempt 1 steps: the question is attempt 0."""
-    old = [replace(f, speaker=replace(f.speaker, attempt=0)) for f in hang() if hasattr(f, "speaker")]
+    old = [
+        replace(f, speaker=replace(f.speaker, attempt=0)) for f in hang() if hasattr(f, "speaker")
+    ]
     old.append(
         replace(
-            sign(Sign.ABORT, 1, GAVE_UP), speaker=replace(speaker(1), attempt=0), origin=origin(1, 97)
+            sign(Sign.ABORT, 1, GAVE_UP),
+            speaker=replace(speaker(1), attempt=0),
+            origin=origin(1, 97),
         )
     )
     new = [

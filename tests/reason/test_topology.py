@@ -89,7 +89,13 @@ def test_srun_label_is_a_rank_only_with_one_task_per_gpu() -> None:
 def test_nccl_init_line_maps_host_and_pid() -> None:
     """The init line of the same host and pid tells the rank of a warning that names neither."""
     init = IdentityLink(
-        how=Link.NCCL_INIT, origin=HERE, rank=11, rank_in=16, host="b08", pid=4103, pci_bus_id="4e000"
+        how=Link.NCCL_INIT,
+        origin=HERE,
+        rank=11,
+        rank_in=16,
+        host="b08",
+        pid=4103,
+        pci_bus_id="4e000",
     )
     speaker = Speaker(stream="a", host="b08", pid=4103)
     found = built([init], [speaker], 16)

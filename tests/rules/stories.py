@@ -85,7 +85,9 @@ def writes(rank: int, last: int, *, normal: int = STOPPED, complained: bool = Fa
     )
 
 
-def timeout(rank: int, *, at: int = GAVE_UP, seq: int | None = 77, numel: int = 64) -> WatchdogTimeout:
+def timeout(
+    rank: int, *, at: int = GAVE_UP, seq: int | None = 77, numel: int = 64
+) -> WatchdogTimeout:
     return WatchdogTimeout(
         speaker=speaker(rank),
         at_ns=at + rank * 1_000_000,
@@ -126,7 +128,9 @@ def sign(kind: Sign, rank: int | None, at: int | None, **known: object) -> LogSi
     return replace(made, **known)  # type: ignore[arg-type]
 
 
-def xid(code: int, node: int = 0, gpu: int = 0, at: int | None = STOPPED - S, **known: object) -> XidEvent:
+def xid(
+    code: int, node: int = 0, gpu: int = 0, at: int | None = STOPPED - S, **known: object
+) -> XidEvent:
     made = XidEvent(
         xid=code,
         node=f"node-{node}",
@@ -150,13 +154,17 @@ def host(kind: HostSign, node: int = 0, at: int = STOPPED - S, **known: object) 
     return replace(made, **known)  # type: ignore[arg-type]
 
 
-def steps(rank: int = 0, *, count: int = 20, until: int = STOPPED, every_s: float = 2.0) -> Progress:
+def steps(
+    rank: int = 0, *, count: int = 20, until: int = STOPPED, every_s: float = 2.0
+) -> Progress:
     first = until - round((count - 1) * every_s * S)
     points = tuple(
         StepPoint(at_ns=first + round(i * every_s * S), step=i, step_s=None, line=i + 1)
         for i in range(count)
     )
-    return Progress(speaker=speaker(rank), points=points, total_steps=None, path=f"pod-{rank // 4}.log")
+    return Progress(
+        speaker=speaker(rank), points=points, total_steps=None, path=f"pod-{rank // 4}.log"
+    )
 
 
 def hang(
@@ -164,7 +172,11 @@ def hang(
 ) -> list[Fact]:
     """Ranks of `quiet` wrote last when the job stopped; those of `absent` left nothing at all."""
     silent, gone = set(quiet), set(absent)
-    facts: list[Fact] = [*places(size), JobNumbers(source="file", world_size=size), steps(until=STOPPED)]
+    facts: list[Fact] = [
+        *places(size),
+        JobNumbers(source="file", world_size=size),
+        steps(until=STOPPED),
+    ]
     for rank in range(size):
         if rank in gone:
             continue

@@ -242,7 +242,13 @@ def test_different_numbers_are_no_mismatch() -> None:
 
 def report(rank: int, value: float) -> object:
     return sign(
-        Sign.SLOW_SECTION, 0, STOPPED, named_ranks=(rank,), value=value, expected_value=0.6, detail="fwd"
+        Sign.SLOW_SECTION,
+        0,
+        STOPPED,
+        named_ranks=(rank,),
+        value=value,
+        expected_value=0.6,
+        detail="fwd",
     )
 
 

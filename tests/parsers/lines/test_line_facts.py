@@ -354,7 +354,9 @@ def test_a_ray_worker_speaks_where_the_driver_raises_its_exception_again() -> No
 
 def test_a_ray_rank_is_known_by_the_host_that_its_own_lines_carry() -> None:
     """Worker lines say `ip=`, which is their host: the table of ranks has to call it the same."""
-    (line,) = _lines("- (node_id=ab12, ip=10.0.1.5, pid=900) world_rank=3, local_rank=1, node_rank=1")
+    (line,) = _lines(
+        "- (node_id=ab12, ip=10.0.1.5, pid=900) world_rank=3, local_rank=1, node_rank=1"
+    )
     (link,) = ray_lines.recognise(line, lambda _count: ())
     assert isinstance(link, IdentityLink)
     assert (link.rank, link.host, link.pid) == (3, "10.0.1.5", 900)
@@ -362,9 +364,7 @@ def test_a_ray_rank_is_known_by_the_host_that_its_own_lines_carry() -> None:
 
 def test_an_init_line_tells_whether_the_communicator_is_ready() -> None:
     """START without COMPLETE is a rank stuck in set-up; only the same communicator can be compared."""
-    text = (
-        "gpu-1:41:48 [2] NCCL INFO comm 0x55d4 rank 2 nranks 8 cudaDev 2 nvmlDev 6 busId b7000 commId 0x9ab0 - Init "
-    )
+    text = "gpu-1:41:48 [2] NCCL INFO comm 0x55d4 rank 2 nranks 8 cudaDev 2 nvmlDev 6 busId b7000 commId 0x9ab0 - Init "
     links = [
         fact
         for line in _lines(text + "START", text + "COMPLETE")
