@@ -103,10 +103,10 @@ def _ends(graph: Graph, parts: Parts, part: int) -> list[End]:
 
 
 def _unseen(graph: Graph) -> list[int]:
-    """Ranks of the widest group that left no dump."""
-    widest = max((g.members for g in graph.world.groups), key=len, default=())
-    highest = max((*widest, *graph.world.dumps), default=-1)
-    return [rank for rank in range(highest + 1) if rank not in graph.world.dumps]
+    """Ranks of the job that left no dump."""
+    highest = max(graph.world.dumps, default=-1)
+    lower = (rank for rank in range(highest) if rank not in graph.world.dumps)
+    return sorted({*lower, *graph.ghosts})
 
 
 def _perhaps(graph: Graph, absent: Sequence[int]) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         *_from_watchdogs(case),
         *_from_fingerprints(case),
         *_one_ahead(case),
+        *_from_circle(case),
     ]
     if not found:
         return
@@ -151,6 +152,27 @@ def _watchdog_hypothesis(
         where,
         case,
     )
+
+
+def _from_circle(case: Case) -> Iterator[Hypothesis]:
+    """Ranks that wait for one another entered their collectives in different orders."""
+    graph = case.graph
+    if graph is None:
+        return
+    for root in graph.roots:
+        if root.kind == "cycle":
+            yield _mismatch(
+                f"{claims.sentence(ranks_text(root.ranks))} wait for one another: their orders of"
+                " collectives differ; the odd side is not told.",
+                tuple(
+                    claim(c.text, c.origin, claims.STRONG if i == 0 else claims.WEAK, rank=c.rank)
+                    for i, c in enumerate(root.claims)
+                ),
+                (),
+                in_one_language(root.waited_on),
+                case,
+            )
+            return
 
 
 def _one_ahead(case: Case) -> Iterator[Hypothesis]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpufleet_cli.facts import Sign, WatchdogTimeout
 from gpufleet_cli.reason import Case
@@ -37,7 +38,34 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     for ranks, single, found in [*from_graph, *from_logs]:
         merged[ranks, single].extend(found)
     for (ranks, single), found in sorted(merged.items()):
-        yield _hypothesis(case, ranks, tuple(found), single=single)
+        made = _hypothesis(case, ranks, tuple(found), single=single)
+        node = None if single else _whole_node(case, ranks)
+        yield made if node is None else _of_node(made, node)
+
+
+def _whole_node(case: Case, ranks: tuple[int, ...]) -> str | None:
+    """The node whose ranks are exactly these, in a job of several nodes: then it is the node that went."""
+    if case.signs_of(Sign.SHIPPER_LOSS):
+        return None  # a log pipeline that loses lines makes a node look silent
+    nodes = {case.topology.node_of(rank) for rank in ranks}
+    node = nodes.pop() if len(nodes) == 1 else None
+    if node is None or len(ranks) < 2 or len(case.topology.by_node) < 2:
+        return None
+    return node if set(case.topology.by_node[node]) == set(ranks) else None
+
+
+def _of_node(made: Hypothesis, node: str) -> Hypothesis:
+    """The same, said of the node: the rank stays open (facts: localisation 8, whole node missing)."""
+    first = made.claims[0]
+    text = f"all {len(made.suspects)} ranks of {node} are missing, and no others"
+    return replace(
+        made,
+        nodes=(node,),
+        summary=f"All {len(made.suspects)} ranks of {node} fell silent, and no others: the node, or what"
+        " runs on it; which rank was first is not told.",
+        claims=(*made.claims, claim(text, first.origin, claims.OUTLIER)),
+        would_settle=f"the kernel log and the state of {node}",
+    )
 
 
 def _hypothesis(
@@ -78,7 +106,20 @@ def _graph_claims(case: Case) -> list[Found]:
     if graph is None:
         return []
     out: list[Found] = []
+    silent = [root for root in graph.roots if root.kind == "host-silent"]
+    if len(silent) > 1 and sum(root.share for root in silent) >= 0.95:
+        # Faults that share no waiting rank: each is needed to explain its own part, so all are guilty.
+        together = tuple(sorted({rank for root in silent for rank in root.ranks}))
+        parts = [c for root in silent for c in root.claims[:1]]
+        weights = [claims.GOOD] + [claims.WEAK] * len(parts)
+        found = [
+            claim(c.text, c.origin, weight, rank=c.rank)
+            for c, weight in zip(parts, weights, strict=False)
+        ]
+        out.append((together, True, found))
     for root in graph.roots:
+        if root in silent and out:
+            continue
         if root.kind == "host-silent":
             weight = claims.DECISIVE if root.share >= 0.95 else claims.FAIR
             if root.virtual:
@@ -138,6 +179,8 @@ def _log_claims(case: Case) -> list[Found]:
     base = claims.DECISIVE if share > 0.8 and not absent else claims.GOOD
     if not single:
         base = claims.FAIR
+    if case.signs_of(Sign.SHIPPER_LOSS):
+        base -= claims.FAIR
     if any(case.silence[rank].buffered for rank in named if rank in case.silence):
         base -= claims.FAIR
     return [(tuple(named), single, _silence_claims(case, named, base, len(witnesses), behind))]
