@@ -112,6 +112,7 @@ class GraphFinding:
     `roots` are strongest first; `suspects` are the ranks of hidden and in-flight roots. `waiting`
     are ranks with an open operation that leads to a root. `no_fault` is True only where the dumps
     show positively that nothing is stuck (`no_fault_claims`); False means a fault or not known.
+    `unsettled` are ranks without a dump that some waiting leads to as well as to a convicted rank.
     `early` dumps were made before their rank moved on; `stale` ones belong to an earlier attempt.
     `clock_offsets` are seconds that a node's clock is ahead, with the error.
     """
@@ -135,6 +136,7 @@ class GraphFinding:
     stale: tuple[int, ...] = ()
     early: tuple[int, ...] = ()
     whole_nodes: tuple[str, ...] = ()
+    unsettled: tuple[int, ...] = ()
     standing: Mapping[int, RankWait] = field(default_factory=dict)
     edges: tuple[tuple[int, int, str], ...] = ()
     clock_offsets: Mapping[str, tuple[float, float]] = field(default_factory=dict)

@@ -187,6 +187,8 @@ def explain_rank(finding: GraphFinding, rank: int) -> list[str]:
             f"; the last was {called(wait.collective)}" if wait.collective.seq is not None else ""
         )
         said.append(f"Rank {rank} has completed all that it entered{last}.")
+    if rank in finding.unsettled:
+        said.append("Some of the waiting leads to it too; its dump would settle whether it moved.")
     for root in finding.roots:
         if rank in root.ranks:
             said += [_sentence(claim.text) for claim in root.claims]

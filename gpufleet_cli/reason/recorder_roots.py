@@ -34,8 +34,9 @@ class End:
     operation: Operation | None
 
 
-def roots(graph: Graph) -> list[Root]:
-    """All roots, the ones that explain most first."""
+def roots(graph: Graph) -> tuple[list[Root], tuple[int, ...]]:
+    """All roots, the ones that explain most first; and missing ranks that some waiting leads to as
+    well, where a rank that its own dump convicts explains more."""
     waiting = sorted(graph.operation_of)
     parts = components(graph, waiting)
     backward = _backward(parts)
@@ -48,8 +49,24 @@ def roots(graph: Graph) -> list[Root]:
     found: list[Root] = []
     for cluster in _clusters(parts, ends):
         found += _of_cluster(graph, parts, backward, cluster)
-    found = _merged(graph, found)
-    return sorted(found, key=lambda r: (-r.share, list(Terminal).index(r.kind), r.ranks))
+    kept, guesses = _without_guesses(graph, _merged(graph, found))
+    kept.sort(key=lambda r: (-r.share, list(Terminal).index(r.kind), r.ranks))
+    return kept, guesses
+
+
+def _without_guesses(graph: Graph, found: Sequence[Root]) -> tuple[list[Root], tuple[int, ...]]:
+    """Less the ends at missing ranks of which little is known, where a rank that its own dump
+    convicts explains more: a lost dump is likelier than a second fault."""
+    convicted = max((root.share for root in found if root.kind in CONVICTED), default=0.0)
+    guesses = [
+        root
+        for root in found
+        if root.kind is Terminal.HIDDEN
+        and root.share <= convicted
+        and not _is_sure(graph, [rank for rank in root.ranks if graph.is_ghost(rank)])
+    ]
+    ranks = {rank for root in guesses for rank in root.ranks if graph.is_ghost(rank)}
+    return [root for root in found if root not in guesses], tuple(sorted(ranks))
 
 
 def _merged(graph: Graph, found: Sequence[Root]) -> list[Root]:

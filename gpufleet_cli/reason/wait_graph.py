@@ -12,10 +12,10 @@ long an operation was open where the dump's own times do not tell; `Stall` says 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gpufleet_cli.facts import Gap, Origin, RankDump
+from gpufleet_cli.facts import Fact, Gap, Origin, RankDump
 from gpufleet_cli.reason import programs, recorder_graph, recorder_replay, recorder_select
 from gpufleet_cli.reason.recorder_clocks import clock_offsets as clock_offsets
 from gpufleet_cli.reason.recorder_finding import (
@@ -223,7 +223,8 @@ def _young(world: World) -> tuple[GraphClaim, ...] | None:
 def _with_roots(base: GraphFinding, graph: Graph) -> GraphFinding:
     world = graph.world
     mismatched = programs.mismatches(world)
-    found, ordered = _resolve_circles(graph, roots(graph))
+    ends, unsettled = roots(graph)
+    found, ordered = _resolve_circles(graph, ends)
     mismatched += ordered
     disputed = {(m.collective.group, m.collective.desc, m.collective.seq) for m in mismatched}
     found = [
@@ -253,6 +254,7 @@ def _with_roots(base: GraphFinding, graph: Graph) -> GraphFinding:
         waiting=frozenset(world.waits) - culprits if found or mismatched else frozenset(),
         waited_on=waited_on,
         onset_ns=onset,
+        unsettled=unsettled,
     )
 
 
@@ -337,3 +339,18 @@ def _edges(graph: Graph) -> tuple[tuple[int, int, str], ...]:
                 return tuple(found)
             found.append((min(operation.at), behind, operation.behind[behind]))
     return tuple(found)
+
+
+def unreadable_ranks(facts: Iterable[Fact]) -> tuple[int, ...]:
+    """Ranks whose dump is there and cannot be read, by the gaps that its parser left."""
+    return tuple(
+        sorted(
+            {
+                fact.rank
+                for fact in facts
+                if isinstance(fact, Gap)
+                and fact.rank is not None
+                and fact.why.startswith("flight recorder dump")
+            }
+        )
+    )

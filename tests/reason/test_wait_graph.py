@@ -716,7 +716,7 @@ def test_the_report_lists_what_is_waited_in() -> None:
 # --- Real dumps -----------------------------------------------------------------------------------
 
 
-def case(name: str) -> GraphFinding:
+def case(name: str, *, without: int | None = None) -> GraphFinding:
     """The dumps of a handed case, its ranks on its nodes."""
     folder = CASES / name
     evidences = [
@@ -726,7 +726,13 @@ def case(name: str) -> GraphFinding:
     ]
     wanted = [e for e in evidences if flight_recorder.matches(e.path, e.head)]
     results = [found for _, found in flight_recorder.parse_many(wanted)]
-    found = [f for r in results if isinstance(r, list) for f in r if isinstance(f, RankDump)]
+    found = [
+        fact
+        for facts in results
+        if isinstance(facts, list)
+        for fact in facts
+        if isinstance(fact, RankDump) and fact.rank != without
+    ]
     lost = [r.rank for r in results if isinstance(r, flight_recorder.UnreadableDump)]
     topology = folder / "topology.json"
     ranks = json.loads(topology.read_text())["ranks"] if topology.exists() else []
@@ -764,6 +770,17 @@ def test_a_killed_rank_is_among_its_nodes_lost_ranks() -> None:
     assert 6 in finding.suspects
     assert set(finding.suspects) <= {4, 5, 6, 7}
     assert 1 == len(finding.whole_nodes)
+
+
+@pytest.mark.parametrize("lost", [8, 9, 12, 14])
+def test_a_lost_dump_beside_two_guilty_ranks(lost: int) -> None:
+    """Without one of their dumps the other is still named, and the lost one stays unsettled; a lost
+    innocent adds no culprit."""
+    finding = case("fr-gpu/gpu_error_2nd", without=lost)
+
+    assert tuple(rank for rank in (9, 14) if rank != lost) == finding.culprits
+    assert (lost,) == finding.unsettled
+    assert "its dump would settle" in " ".join(explain_rank(finding, lost))
 
 
 def test_a_live_dump_of_a_healthy_job_shows_no_fault() -> None:
