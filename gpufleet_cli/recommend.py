@@ -12,6 +12,7 @@ import shlex
 from typing import Literal
 
 from gpufleet_cli import cost, xid_catalog
+from gpufleet_cli.plain_text import is_name
 from gpufleet_cli.prices import Prices, is_healthy, price
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS
@@ -334,6 +335,9 @@ def _commands(
     if _is_slurm(case):
         return _slurm_commands(case, chosen, action, nodes, stops)
     name, namespace = _job_name(case)
+    if not (is_name(name or "") and is_name(namespace or "default")):
+        name = None  # nothing to paste for what cannot be a name: it might be an option
+    nodes = tuple(node for node in nodes if is_name(node))
     scope = f" -n {shlex.quote(namespace)}" if namespace is not None else ""
     found = [
         Command(
@@ -377,16 +381,16 @@ def _settling_command(case: Case, verdict: Verdict) -> str | None:
     suspects = verdict.alternatives[0].ranks if verdict.alternatives else ()
     places = [case.topology.places[r] for r in suspects if r in case.topology.places]
     heard = {case.topology.places[r].pod for r in case.silence if r in case.topology.places}
-    unseen = [p for p in places if p.pod is not None and p.pod not in heard]
+    unseen = [p for p in places if is_name(p.pod or "") and p.pod not in heard]
     if unseen and not _is_slurm(case):
         place = unseen[0]
         namespace = place.namespace or _job_name(case)[1]
-        scope = "" if namespace is None else f" -n {shlex.quote(namespace)}"
-        container = "" if place.container is None else f" -c {shlex.quote(place.container)}"
+        scope = f" -n {namespace}" if namespace and is_name(namespace) else ""
+        container = f" -c {place.container}" if is_name(place.container or "") else ""
         return f"kubectl logs {shlex.quote(place.pod or '')}{scope}{container} --timestamps"
     if _is_slurm(case):
         return "sinfo -R"
-    nodes = sorted({p.node for p in places if p.node is not None})
+    nodes = sorted({p.node for p in places if p.node is not None and is_name(p.node)})
     if nodes:
         return f"ssh {shlex.quote(nodes[0])} journalctl -k -o short-iso --no-pager"
     return None
@@ -408,9 +412,10 @@ def _slurm_commands(
             note="stops nothing",
         )
         for node in nodes
+        if is_name(node) and node.upper() != "ALL"  # a list in brackets, or the word for all nodes
     ]
     jobs = sorted({job.job_id.split(".")[0] for job in case.scheduler_jobs})
-    if action in (Action.EVICT_NOW, Action.RESTART_JOB) and len(jobs) == 1:
+    if action in (Action.EVICT_NOW, Action.RESTART_JOB) and len(jobs) == 1 and is_name(jobs[0]):
         found.append(
             Command(
                 run=f"scancel {shlex.quote(jobs[0])}",
