@@ -16,7 +16,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpufleet_cli.facts import Fact, Gap, Origin, RankDump
-from gpufleet_cli.reason import programs, recorder_graph, recorder_replay, recorder_select
+from gpufleet_cli.reason import (
+    programs,
+    recorder_graph,
+    recorder_order,
+    recorder_replay,
+    recorder_select,
+)
 from gpufleet_cli.reason.recorder_clocks import clock_offsets as clock_offsets
 from gpufleet_cli.reason.recorder_finding import (
     GraphClaim as GraphClaim,
@@ -275,7 +281,7 @@ def _resolve_circles(graph: Graph, found: Sequence[Root]) -> tuple[list[Root], l
         if root.kind is not Terminal.CYCLE or not circle:
             kept.append(root)
             continue
-        left, late, said = programs.order_divergence(graph, circle)
+        left, late, said = recorder_order.order_divergence(graph, circle)
         if late and not left:
             claims = tuple(
                 GraphClaim(
@@ -297,7 +303,7 @@ def _resolve_circles(graph: Graph, found: Sequence[Root]) -> tuple[list[Root], l
             continue
         kept.append(root)
         if said:
-            ordered.append(programs.order_mismatch(graph, circle, left, said, root.waited_on))
+            ordered.append(recorder_order.order_mismatch(graph, circle, left, said, root.waited_on))
     return kept, ordered
 
 
