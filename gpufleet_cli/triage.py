@@ -16,7 +16,8 @@ from gpufleet_cli.bundle import Evidence, Target
 from gpufleet_cli.errors import GpufleetError, ParseError
 from gpufleet_cli.facts import Fact, Gap, JobNumbers, Origin, RankDump, Writes
 from gpufleet_cli.parsers.registry import PARSERS, Parser
-from gpufleet_cli.reason import Case, build_case
+from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.build import build_case
 from gpufleet_cli.reason.subject import job_view, rank_rows
 from gpufleet_cli.recommend import recommend
 from gpufleet_cli.rules import RULES, Rule

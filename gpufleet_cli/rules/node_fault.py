@@ -30,83 +30,86 @@ NODE_EVENTS = frozenset({"NodeNotReady", "NodeNotSchedulable", "TaintManagerEvic
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
+    """A hypothesis a node that ended in time, from everything that speaks of it; then lost GPUs."""
     found: dict[str, list[Claim]] = {}
-    for host in case.hosts:
-        if host.relevant and host.node is not None and host.event.sign in NODE_DEATH:
-            if host.event.sign is HostSign.PCIE_ERROR and host.event.fatal is not True:
-                continue
-            weight = MILDER.get(host.event.sign, claims.STRONG)
-            found.setdefault(host.node, []).append(
-                claim(
-                    f"{host.node}: {NODE_DEATH[host.event.sign]}: {host.event.text[:100]}",
-                    host.event.origin,
-                    weight,
-                    rank=host.rank,
-                    at_ns=host.at_ns,
-                )
-            )
-    unknown = [n for n in case.nodes if n.ready == "Unknown"]
-    blind = len(unknown) > 2 and len(unknown) * 2 > len(case.nodes)
-    for node in case.nodes:
-        if node.ready == "False" or (node.ready == "Unknown" and not blind):
-            found.setdefault(node.name, []).append(
-                claim(
-                    f"{node.name} is not Ready ({node.ready_reason or node.ready})"
-                    f"{claims.when(node.ready_since_ns)}",
-                    node.origin,
-                    claims.STRONG,
-                    at_ns=node.ready_since_ns,
-                )
-            )
-        for condition in node.bad_conditions[:2]:
-            found.setdefault(node.name, []).append(
-                claim(
-                    f"{node.name}: condition {condition[0]}={condition[1]} {condition[2]}",
-                    node.origin,
-                    claims.FAIR,
-                    at_ns=condition[4],
-                )
-            )
-    for node in case.nodes:
-        have, should = node.gpus_allocatable, node.gpus_capacity
-        if have is not None and should is not None and have < should:
-            yield _lost_gpus(case, node)
-    for lease in _stale_leases(case):
-        found.setdefault(lease.node, []).append(
-            claim(
-                f"{lease.node}'s kubelet last renewed its lease{claims.when(lease.renewed_ns)},"
-                " while others went on",
-                lease.origin,
-                claims.GOOD,
-                at_ns=lease.renewed_ns,
-            )
-        )
-    for event in case.events:
-        if event.reason in NODE_EVENTS and event.kind.lower() == "node":
-            found.setdefault(event.name, []).append(
-                claim(
-                    f"{event.name}: {event.reason}: {event.message[:90]}", event.origin, claims.GOOD
-                )
-            )
-    for sign in case.signs_of(Sign.NODE_FAILED):
-        name = sign.fact.peer or sign.node
-        if name is not None:
-            found.setdefault(name, []).append(about(sign, sign.fact.text[:140], claims.STRONG))
-    for known in case.scheduler_nodes:
-        if known.state.upper().startswith(("DOWN", "FAIL")):
-            found.setdefault(known.name, []).append(
-                claim(
-                    f"{known.name} is {known.state}: {known.reason}{claims.when(known.since_ns)}",
-                    known.origin,
-                    claims.MODEST if known.since_ns is None else claims.GOOD,
-                    at_ns=known.since_ns,
-                )
-            )
+    for words in (_kernel_words, _conditions, _cluster_words, _scheduler_words):
+        for name, death in words(case):
+            found.setdefault(name, []).append(death)
     job_nodes = set(case.topology.by_node)
     for name, listed in sorted(found.items()):
         timely = [c for c in listed if _is_timely(case, name, c)]
         if timely and (not job_nodes or name in job_nodes):
             yield _dead_node(case, name, timely)
+    for node in case.nodes:
+        have, should = node.gpus_allocatable, node.gpus_capacity
+        if have is not None and should is not None and have < should:
+            yield _lost_gpus(case, node)
+
+
+Death = tuple[str, Claim]
+
+
+def _kernel_words(case: Case) -> Iterator[Death]:
+    for host in case.hosts:
+        sign = host.event.sign
+        if not host.relevant or host.node is None or sign not in NODE_DEATH:
+            continue
+        if sign is HostSign.PCIE_ERROR and host.event.fatal is not True:
+            continue
+        yield (
+            host.node,
+            claim(
+                f"{host.node}: {NODE_DEATH[sign]}: {host.event.text[:100]}",
+                host.event.origin,
+                MILDER.get(sign, claims.STRONG),
+                rank=host.rank,
+                at_ns=host.at_ns,
+            ),
+        )
+
+
+def _conditions(case: Case) -> Iterator[Death]:
+    """Not Ready, and conditions known to mean ill. When most nodes are Unknown, the control plane is."""
+    unknown = [n for n in case.nodes if n.ready == "Unknown"]
+    blind = len(unknown) > 2 and len(unknown) * 2 > len(case.nodes)
+    for node in case.nodes:
+        if node.ready == "False" or (node.ready == "Unknown" and not blind):
+            why = f"{node.name} is not Ready ({node.ready_reason or node.ready})"
+            since = node.ready_since_ns
+            yield (
+                node.name,
+                claim(f"{why}{claims.when(since)}", node.origin, claims.STRONG, at_ns=since),
+            )
+        for kind, status, reason, _message, since in node.bad_conditions[:2]:
+            text = f"{node.name}: condition {kind}={status} {reason}"
+            yield node.name, claim(text, node.origin, claims.FAIR, at_ns=since)
+
+
+def _cluster_words(case: Case) -> Iterator[Death]:
+    """Leases that were not renewed, and events of nodes."""
+    for lease in _stale_leases(case):
+        text = (
+            f"{lease.node}'s kubelet last renewed its lease{claims.when(lease.renewed_ns)},"
+            " while others went on"
+        )
+        yield lease.node, claim(text, lease.origin, claims.GOOD, at_ns=lease.renewed_ns)
+    for event in case.events:
+        if event.reason in NODE_EVENTS and event.kind.lower() == "node":
+            text = f"{event.name}: {event.reason}: {event.message[:90]}"
+            yield event.name, claim(text, event.origin, claims.GOOD)
+
+
+def _scheduler_words(case: Case) -> Iterator[Death]:
+    for sign in case.signs_of(Sign.NODE_FAILED):
+        name = sign.fact.peer or sign.node
+        if name is not None:
+            yield name, about(sign, sign.fact.text[:140], claims.STRONG)
+    for known in case.scheduler_nodes:
+        if known.state.upper().startswith(("DOWN", "FAIL")):
+            since = known.since_ns
+            text = f"{known.name} is {known.state}: {known.reason}{claims.when(since)}"
+            weight = claims.MODEST if since is None else claims.GOOD
+            yield known.name, claim(text, known.origin, weight, at_ns=since)
 
 
 def _is_timely(case: Case, node: str, death: Claim) -> bool:

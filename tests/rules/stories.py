@@ -28,7 +28,8 @@ from gpufleet_cli.facts import (
     Writes,
     XidEvent,
 )
-from gpufleet_cli.reason import Case, build_case
+from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.build import build_case
 from gpufleet_cli.verdict import Hypothesis, Verdict
 from gpufleet_cli.weigh import weigh
 

@@ -1,0 +1,478 @@
+"""From facts to a Case, in order: choose the attempt, build the identity map, correct the clocks, then place
+every fact on its rank and node and judge it against the onset of the incident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from gpufleet_cli.facts import (
+    ClusterEvent,
+    Fact,
+    Gap,
+    GpuReading,
+    GroupStatus,
+    HostEvent,
+    IdentityLink,
+    JobNumbers,
+    KernelLogSpan,
+    LogSign,
+    NodeBoot,
+    NodeLease,
+    NodeState,
+    PodState,
+    Progress,
+    RankDump,
+    SchedulerJob,
+    SchedulerNode,
+    SeriesEnd,
+    Sign,
+    SxidEvent,
+    WatchdogTimeout,
+    Writes,
+    XidEvent,
+)
+from gpufleet_cli.reason import (
+    Case,
+    attempts,
+    clocks,
+    job_state,
+    kernel_times,
+    silence,
+    timeline,
+    topology,
+    wait_graph,
+    xid_history,
+    years,
+)
+from gpufleet_cli.reason.placed import (
+    NS,
+    Checkpoints,
+    Placed,
+    PlacedSign,
+    Silence,
+    Steps,
+    Stop,
+)
+from gpufleet_cli.reason.topology import Topology
+from gpufleet_cli.reason.wait_graph import GraphFinding
+
+DEFAULT_TIMEOUT_S = 600.0
+LOOK_BACK_S = 2 * 3600.0
+
+T = TypeVar("T", WatchdogTimeout, GroupStatus, LogSign, Progress)
+F = TypeVar("F")
+
+
+def build_case(facts: Iterable[Fact], *, as_of_ns: int | None, captured_ns: int | None) -> Case:
+    """Join the facts of one target into the case of its subject attempt.
+
+    The subject is the newest attempt that failed or stalled, if it ended within the look-back, even
+    when a younger one runs; else the newest.
+    """
+    listed = tuple(facts)
+    known = as_of_ns if as_of_ns is not None else captured_ns
+    listed = tuple(years.with_years(listed, years.near(listed, known)))
+    newest = _build(attempts.split(listed), as_of_ns=as_of_ns, captured_ns=captured_ns)
+    if newest.stop.stopped or not any(
+        s.fact.sign in job_state.ABORT_SIGNS for s in newest.earlier_signs
+    ):
+        return newest
+    before = _build(
+        attempts.split(listed, without_newest=True),
+        as_of_ns=newest.as_of_ns,
+        captured_ns=captured_ns,
+    )
+    ended = before.stop.ended_ns
+    if not before.stop.stopped or before.stop.state == "exited" or ended is None:
+        return newest
+    if newest.as_of_ns is None or (newest.as_of_ns - ended) / NS > LOOK_BACK_S:
+        return newest
+    return before
+
+
+def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int | None) -> Case:
+    facts = subject.current
+    given = tuple(
+        sorted(_of(facts, JobNumbers), key=lambda n: (n.source != "flag", str(n.origin or "")))
+    )
+    dumps = _of(facts, RankDump)
+    places = _topology(subject, given, dumps)
+    graph = _graph(dumps, places)
+    offsets = clocks.offsets(
+        _of(facts, Progress),
+        _of(facts, WatchdogTimeout),
+        places,
+        {} if graph is None else graph.clock_offsets,
+    )
+    logs = _log_views(subject, given, places, offsets)
+    when = _situation(facts, given, logs, graph, as_of_ns=as_of_ns, captured_ns=captured_ns)
+    xids, hosts, sxids = _kernel_events(facts, given, when)
+    return Case(
+        given=given,
+        topology=places,
+        attempt=subject.attempt,
+        cycle=subject.cycle,
+        as_of_ns=when.now_ns,
+        timeout_s=when.timeout_s,
+        timeout_source=when.timeout_source,
+        onset_ns=when.onset_ns,
+        first_timeout_ns=min((t.at_ns for t in logs.timeouts if t.at_ns is not None), default=None),
+        timeouts=logs.timeouts,
+        witnesses=frozenset(t.rank for t in logs.timeouts if t.rank is not None),
+        statuses=_placed(_of(facts, GroupStatus), places, offsets),
+        signs=logs.signs,
+        earlier_signs=logs.earlier_signs,
+        steps=logs.steps,
+        checkpoints=when.saves,
+        silence=logs.silence,
+        writes=_of(facts, Writes),
+        init_links=tuple(link for link in _of(facts, IdentityLink) if link.comm is not None),
+        graph=graph,
+        xids=xid_history.place_xids(xids, places, offsets, when.span, when.onset_ns),
+        sxids=xid_history.place_sxids(sxids, places, offsets, when.span),
+        hosts=xid_history.place_hosts(hosts, places, offsets, when.span),
+        series_ends=_of(facts, SeriesEnd),
+        readings=_of(facts, GpuReading),
+        leases=_of(facts, NodeLease),
+        kernel_spans=_of(facts, KernelLogSpan),
+        pods=_of(facts, PodState),
+        nodes=_of(facts, NodeState),
+        events=_date_events(_of(facts, ClusterEvent), when.now_ns),
+        scheduler_jobs=_of(facts, SchedulerJob),
+        scheduler_nodes=_of(facts, SchedulerNode),
+        stop=when.stop,
+        offsets=offsets,
+        gaps=_of(facts, Gap),
+    )
+
+
+def _graph(dumps: Sequence[RankDump], places: Topology) -> GraphFinding | None:
+    if not dumps:
+        return None
+    return wait_graph.analyse(
+        dumps,
+        world_size=places.world_size,
+        node_of={rank: p.node for rank, p in places.places.items() if p.node is not None},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Logs:
+    """What the logs say, placed."""
+
+    timeouts: tuple[Placed[WatchdogTimeout], ...]
+    signs: tuple[PlacedSign, ...]
+    earlier_signs: tuple[PlacedSign, ...]
+    steps: Steps
+    silence: Mapping[int, Silence]
+
+
+def _log_views(
+    subject: attempts.Attempts,
+    given: Sequence[JobNumbers],
+    places: Topology,
+    offsets: Mapping[str, clocks.Offset],
+) -> _Logs:
+    timeouts = _placed(_of(subject.current, WatchdogTimeout), places, offsets)
+    complained: dict[int, int] = {}
+    for timeout in timeouts:
+        if timeout.rank is not None and timeout.at_ns is not None:
+            complained.setdefault(timeout.rank, timeout.at_ns)
+    progress = _place_progress(_of(subject.current, Progress), places, offsets)
+    return _Logs(
+        timeouts=timeouts,
+        signs=_placed(_of(subject.current, LogSign), places, offsets),
+        earlier_signs=_placed(_of(subject.earlier, LogSign), places, offsets),
+        steps=timeline.steps(progress, _of(subject.earlier, Progress), given),
+        silence=silence.by_rank(_of(subject.current, Writes), places, offsets, complained),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Situation:
+    """When it is, when it began, whether it has stopped, and the times in which a cause may lie."""
+
+    now_ns: int | None
+    onset_ns: int | None
+    timeout_s: float
+    timeout_source: str
+    saves: Checkpoints
+    stop: Stop
+    span: tuple[int, int] | None
+
+
+def _situation(
+    facts: Sequence[Fact],
+    given: Sequence[JobNumbers],
+    logs: _Logs,
+    graph: GraphFinding | None,
+    *,
+    as_of_ns: int | None,
+    captured_ns: int | None,
+) -> _Situation:
+    timeout_s, timeout_source = _timeout(given, logs.timeouts, graph)
+    now = as_of_ns
+    if now is None:
+        now = _newest(
+            given, captured_ns, logs.signs, logs.timeouts, logs.steps, logs.silence, graph
+        )
+        now = now if captured_ns is not None else _newest_of_hosts(facts, now)
+    onset = _onset(logs.timeouts, graph, logs.signs, logs.steps)
+    stop = job_state.judge(
+        given=given,
+        signs=logs.signs,
+        timeouts=logs.timeouts,
+        steps=logs.steps,
+        pods=_of(facts, PodState),
+        scheduler=_of(facts, SchedulerJob),
+        graph=graph,
+        as_of_ns=now,
+    )
+    saves = timeline.checkpoints(logs.signs, logs.earlier_signs, given, onset)
+    if stop.state == "running":
+        onset = logs.steps.changed_ns
+    return _Situation(
+        now_ns=now,
+        onset_ns=onset,
+        timeout_s=timeout_s,
+        timeout_source=timeout_source,
+        saves=saves,
+        stop=stop,
+        span=xid_history.window(onset, now, timeout_s),
+    )
+
+
+def _kernel_events(
+    facts: Sequence[Fact], given: Sequence[JobNumbers], when: _Situation
+) -> tuple[list[XidEvent], list[HostEvent], list[SxidEvent]]:
+    """Kernel events with year, boot time and zone put in, each once."""
+    near = when.now_ns if when.now_ns is not None else when.onset_ns
+    boots = kernel_times.boots(given, _of(facts, NodeBoot))
+    xids = kernel_times.dated(_of(facts, XidEvent), near, boots)
+    hosts = kernel_times.dated(_of(facts, HostEvent), near, boots)
+    sxids = kernel_times.dated(_of(facts, SxidEvent), near, boots)
+    shift = xid_history.zone_shift_s([*xids, *hosts], when.span, when.onset_ns)
+    return (
+        kernel_times.in_zone(xids, shift),
+        kernel_times.in_zone(hosts, shift),
+        kernel_times.in_zone(sxids, shift),
+    )
+
+
+def _of(facts: Iterable[Fact], kind: type[F]) -> tuple[F, ...]:
+    return tuple(fact for fact in facts if isinstance(fact, kind))
+
+
+def _topology(
+    subject: attempts.Attempts, given: Sequence[JobNumbers], dumps: Sequence[RankDump]
+) -> Topology:
+    stated: tuple[int, str] | None = next(
+        ((n.world_size, n.source) for n in given if n.world_size is not None), None
+    )
+    recorded = wait_graph.recorded_world_size(dumps)
+    if stated is None and recorded is None:
+        size = _size_by_numels(_of(subject.current, WatchdogTimeout))
+        stated = None if size is None else (size, "evidence")
+    return topology.build(
+        links=_of(subject.current, IdentityLink),
+        speakers=[s for s in map(attempts.speaker_of, subject.current) if s is not None],
+        pods=_of(subject.current, PodState),
+        nodes=_of(subject.current, NodeState),
+        stated_world_size=stated,
+        recorder_world_size=recorded,
+        gpus_per_node=next((n.gpus_per_node for n in given if n.gpus_per_node is not None), None),
+    )
+
+
+def _size_by_numels(timeouts: Sequence[WatchdogTimeout]) -> int | None:
+    """An all-gather of the default group puts out as many times what it takes in as there are ranks,
+    a reduce-scatter the other way round."""
+    for timeout in timeouts:
+        group = timeout.group
+        if (
+            group is None
+            or group.desc != "default_pg"
+            or not timeout.numel_in
+            or not timeout.numel_out
+        ):
+            continue
+        small, large = sorted((timeout.numel_in, timeout.numel_out))
+        if timeout.op.strip("_").startswith(("ALLGATHER", "REDUCE_SCATTER")) and large % small == 0:
+            return large // small if large > small else None
+    return None
+
+
+def _placed(
+    facts: Sequence[T], places: Topology, offsets: Mapping[str, clocks.Offset]
+) -> tuple[Placed[T], ...]:
+    found = []
+    for fact in facts:
+        node = places.node_of_speaker(fact.speaker)
+        at_ns = None if isinstance(fact, Progress) else fact.at_ns
+        rank = places.by_speaker.get(fact.speaker)
+        if rank is None and isinstance(fact, WatchdogTimeout | GroupStatus):
+            rank = _rank_in_world(fact, places)
+        found.append(
+            Placed(
+                fact=fact,
+                rank=rank,
+                node=node,
+                at_ns=clocks.corrected(at_ns, node, offsets),
+            )
+        )
+    return tuple(
+        sorted(
+            found,
+            key=lambda p: (p.at_ns is None, p.at_ns or 0, *_origin_key(p.fact)),
+        )
+    )
+
+
+def _rank_in_world(fact: WatchdogTimeout | GroupStatus, places: Topology) -> int | None:
+    """The rank that a line of the default group states: inside that group it is the global rank.
+
+    Lines of torch up to 2.2 name no group; there the default group is assumed, as long as the
+    number fits the world.
+    """
+    group = fact.group
+    is_default = (
+        group is None or group.desc == "default_pg" or (group.name, group.desc) == ("0", None)
+    )
+    if fact.group_rank is None or not is_default:
+        return None
+    size = places.world_size
+    return fact.group_rank if size is None or fact.group_rank < size else None
+
+
+def _origin_key(fact: WatchdogTimeout | GroupStatus | LogSign | Progress) -> tuple[str, int, int]:
+    if isinstance(fact, Progress):
+        return fact.path, fact.points[-1].line or 0 if fact.points else 0, 0
+    return fact.origin.path, fact.origin.line or 0, fact.origin.entry or 0
+
+
+def _place_progress(
+    progress: Sequence[Progress], places: Topology, offsets: Mapping[str, clocks.Offset]
+) -> tuple[Placed[Progress], ...]:
+    """Progress with the corrected time of its last point."""
+    placed = _placed(progress, places, offsets)
+    return tuple(
+        replace(
+            p,
+            at_ns=clocks.corrected(
+                p.fact.points[-1].at_ns if p.fact.points else None, p.node, offsets
+            ),
+        )
+        for p in placed
+    )
+
+
+def _timeout(
+    given: Sequence[JobNumbers],
+    timeouts: Sequence[Placed[WatchdogTimeout]],
+    graph: GraphFinding | None,
+) -> tuple[float, str]:
+    for numbers in given:
+        if numbers.watchdog_timeout_s is not None:
+            return numbers.watchdog_timeout_s, numbers.source
+    if timeouts:
+        return min(t.fact.timeout_ms for t in timeouts) / 1000.0, "evidence"
+    if graph is not None and graph.timeout_s is not None:
+        return graph.timeout_s, "evidence"
+    return DEFAULT_TIMEOUT_S, "default"
+
+
+def _newest(
+    given: Sequence[JobNumbers],
+    captured_ns: int | None,
+    signs: Sequence[PlacedSign],
+    timeouts: Sequence[Placed[WatchdogTimeout]],
+    steps: Steps,
+    quiet: Mapping[int, Silence],
+    graph: GraphFinding | None,
+) -> int | None:
+    """The capture time, else the newest time that the evidence holds."""
+    if captured_ns is not None:
+        return captured_ns
+    for numbers in given:
+        if numbers.captured_ns is not None:
+            return numbers.captured_ns
+    times = [s.at_ns for s in signs if s.at_ns is not None]
+    times += [t.at_ns for t in timeouts if t.at_ns is not None]
+    times += [s.last_ns for s in quiet.values() if s.last_ns is not None]
+    if steps.last_step_ns is not None:
+        times.append(steps.last_step_ns)
+    if graph is not None and graph.newest_ns is not None:
+        times.append(graph.newest_ns)
+    return max(times, default=None)
+
+
+def _newest_of_hosts(facts: Sequence[Fact], newest: int | None) -> int | None:
+    """The newest time of logs, kernel lines and schedulers together; undated lines count for nothing."""
+    times = [] if newest is None else [newest]
+    times += [
+        f.at_ns
+        for f in facts
+        if isinstance(f, HostEvent | XidEvent | SxidEvent) and f.at_ns is not None and f.year_stated
+    ]
+    times += [f.ended_ns for f in facts if isinstance(f, SchedulerJob) and f.ended_ns is not None]
+    return max(times, default=None)
+
+
+CAUSE_SIGNS = frozenset(
+    {
+        Sign.CUDA_OOM,
+        Sign.HOST_OOM,
+        Sign.ECC_ERROR,
+        Sign.CUDA_ERROR,
+        Sign.CUDA_PEER_ERROR,
+        Sign.ILLEGAL_ACCESS,
+        Sign.DEVICE_ASSERT,
+        Sign.NIC_ERROR,
+        Sign.LOADER_KILLED,
+        Sign.PYTHON_EXCEPTION,
+        Sign.MISMATCH,
+        Sign.PEER_UNREACHABLE,
+        Sign.FATAL_SIGNAL,
+        Sign.NODE_FAILED,
+        Sign.TASK_EXIT,
+        Sign.CHILD_FAILED,
+        Sign.ASYNC_ERROR,
+        Sign.ROOT_CAUSE_BLOCK,
+        Sign.FS_ERROR,
+    }
+)
+
+
+def _onset(
+    timeouts: Sequence[Placed[WatchdogTimeout]],
+    graph: GraphFinding | None,
+    signs: Sequence[PlacedSign],
+    steps: Steps,
+) -> int | None:
+    """When it began: the earliest start of an operation that timed out, the last completion that
+    the recorder saw, or the first line that is a cause."""
+    started = [t.at_ns - t.fact.ran_ms * 1_000_000 for t in timeouts if t.at_ns is not None]
+    causes = [s.at_ns for s in signs if s.fact.sign in CAUSE_SIGNS and s.at_ns is not None]
+    if started:
+        first = min(started)
+        before = [at for at in causes if first - 120 * NS <= at < first]
+        return min([first, *before])
+    if graph is not None and graph.onset_ns is not None:
+        return graph.onset_ns
+    if causes:
+        return min(causes)
+    return steps.last_step_ns
+
+
+def _date_events(events: Sequence[ClusterEvent], now: int | None) -> tuple[ClusterEvent, ...]:
+    """Relative ages counted back from the time of the analysis."""
+    dated = [
+        replace(e, at_ns=now - round(e.age_s * NS))
+        if e.at_ns is None and e.age_s is not None and now is not None
+        else e
+        for e in events
+    ]
+    return tuple(sorted(dated, key=lambda e: (e.at_ns or 0, str(e.origin))))
