@@ -17,9 +17,9 @@ from typing import Literal
 from gpufleet_cli.errors import ParseError
 from gpufleet_cli.unpack import GIB, RATIO_FROM, RATIO_LIMIT, Codec, Packed, Read, Slice
 
-MEMBER_LIMIT = 200_000
+MEMBER_LIMIT = 100_000
 TOTAL_LIMIT = 16 * GIB
-HELD_LIMIT = 2 * GIB  # what the members of a compressed tar may take in memory, recompressed
+HELD_LIMIT = GIB  # what the members of a compressed tar may take in memory, recompressed
 
 _BLOCK = 512
 _HEADER_TEXT_LIMIT = 1 << 20
@@ -113,7 +113,7 @@ class _Holder:
             pressed.append(engine.compress(piece))
             self.held += len(pressed[-1])
             if self.held > HELD_LIMIT:
-                raise ParseError("its members need over 2 GiB of memory: the rest is not read")
+                raise ParseError("its members need over 1 GiB of memory: the rest is not read")
         pressed.append(engine.flush())
         self.read(_padded(size) - size)
         return Packed(b"".join(pressed), ("zstd",), size)

@@ -36,8 +36,9 @@ from gpufleet_cli.facts import Gap, Origin
 from gpufleet_cli.plain_text import visible
 from gpufleet_cli.timestamps import parse_rfc3339
 from gpufleet_cli.unpack import (
-    FILE_LIMIT,
+    READ_LIMIT,
     Budget,
+    Ends,
     Packed,
     Slice,
     bare_name,
@@ -361,11 +362,15 @@ def _take_member(
 
 
 def _read_standard_input() -> Target:
-    content = sys.stdin.buffer.read(FILE_LIMIT + 1)
+    ends = Ends()
     found = _Found()
-    if len(content) > FILE_LIMIT:
-        content = content[:FILE_LIMIT]
-        found.gap("standard input", "over 2 GiB: the rest is not read")
+    while ends.total < READ_LIMIT and (piece := sys.stdin.buffer.read(1 << 20)):
+        ends.add(piece)
+    content = ends.content()
+    if ends.total >= READ_LIMIT:
+        found.gap("standard input", "over 4 GiB: the rest is not read")
+    elif (damage := ends.damage()) is not None:
+        found.gap("standard input", damage)
     head = content[:_SNIFF_BYTES]
     if _archive_kind(content, head) is not None:
         _add_archive(content, head, "", found)

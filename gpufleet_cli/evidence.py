@@ -8,9 +8,10 @@ from typing import Literal
 
 from gpufleet_cli.errors import ParseError
 from gpufleet_cli.facts import Gap
-from gpufleet_cli.unpack import Packed, unpack, unpack_head
+from gpufleet_cli.unpack import FILE_LIMIT, Ends, Packed, unpack, unpack_head
 
 HEAD_BYTES = 65_536
+_PIECE = 1 << 20
 
 
 class Evidence:
@@ -22,7 +23,7 @@ class Evidence:
     Bytes are read when asked for and not kept, so that a list of ten thousand costs nothing.
     """
 
-    __slots__ = ("_content", "_head", "file", "name", "packed", "path", "size_bytes")
+    __slots__ = ("_content", "_damage", "_head", "file", "name", "packed", "path", "size_bytes")
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Evidence:
         self.packed = packed
         self._head = head
         self._content = content
+        self._damage: str | None = None
 
     def __repr__(self) -> str:
         return f"Evidence(path={self.path!r}, size_bytes={self.size_bytes})"
@@ -70,14 +72,22 @@ class Evidence:
         return self._read_file(-1) if content is None else content
 
     def damage(self) -> str | None:
-        """Why decompression stopped early, None when it did not. Cheap right after `read`."""
-        return unpack(self.packed).damage if self.packed is not None else None
+        """Why not all of it was read, None when all was. Cheap right after `read`."""
+        return unpack(self.packed).damage if self.packed is not None else self._damage
 
     def _read_file(self, size: int) -> bytes:
         assert self.file is not None
         try:
             with self.file.open("rb", buffering=0) as file:
-                return file.read(size) if size >= 0 else file.readall()
+                if size >= 0:
+                    return file.read(size)
+                if self.size_bytes <= FILE_LIMIT:
+                    return file.readall()
+                ends = Ends()
+                while piece := file.read(_PIECE):
+                    ends.add(piece)
+                self._damage = ends.damage()
+                return ends.content()
         except OSError as exc:
             raise ParseError(f"{self.path} cannot be read: {exc.strerror}") from exc
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bz2
 import lzma
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,7 +21,9 @@ from typing import Literal, NamedTuple
 from gpufleet_cli.errors import ParseError
 
 GIB = 1 << 30
-FILE_LIMIT = 2 * GIB
+FILE_LIMIT = GIB // 2  # held in memory, and for a moment twice
+HEAD_LIMIT = 64 << 20  # of a larger one its first bytes are kept, and its last: an incident ends a log
+READ_LIMIT = 4 * GIB
 RATIO_LIMIT = 1_000
 RATIO_FROM = 64 << 20  # a small file may be all one line: the ratio counts above this size
 
@@ -117,21 +120,55 @@ def bare_name(path: str) -> str:
 @lru_cache(maxsize=1)
 def unpack(packed: Packed) -> Unpacked:
     """All bytes; the newest result is kept, because several parsers may read one file."""
-    pieces: list[bytes] = []
-    total = 0
+    ends = Ends()
     try:
         for piece in stream(packed):
-            total += len(piece)
-            if total > FILE_LIMIT:
-                return Unpacked(b"".join(pieces), "over 2 GiB unpacked: the rest is not read")
-            if total > RATIO_FROM and total > RATIO_LIMIT * packed.size:
+            ends.add(piece)
+            if ends.total > READ_LIMIT:
+                return Unpacked(ends.content(), "over 4 GiB unpacked: the rest is not read")
+            if ends.total > RATIO_FROM and ends.total > RATIO_LIMIT * packed.size:
                 return Unpacked(b"", "unpacks to over 1,000 times its size: not read (a bomb?)")
-            if packed.budget is not None and not packed.budget.allows(packed.member, total):
+            if packed.budget is not None and not packed.budget.allows(packed.member, ends.total):
                 return Unpacked(b"", "the archive unpacks to over 16 GiB: not read (a bomb?)")
-            pieces.append(piece)
     except ParseError as exc:
-        return Unpacked(b"".join(pieces), exc.message)
-    return Unpacked(b"".join(pieces), None)
+        return Unpacked(ends.content(), exc.message)
+    return Unpacked(ends.content(), ends.damage())
+
+
+class Ends:
+    """Bytes that come in pieces, as far as memory allows: all of them, or the first and the last."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._head: list[bytes] = []
+        self._head_size = 0
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+
+    def add(self, piece: bytes) -> None:
+        self.total += len(piece)
+        if self._head_size < HEAD_LIMIT:
+            self._head.append(piece)
+            self._head_size += len(piece)
+            return
+        self._tail.append(piece)
+        self._tail_size += len(piece)
+        room = FILE_LIMIT - self._head_size
+        while len(self._tail) > 1 and self._tail_size - len(self._tail[0]) > room:
+            self._tail_size -= len(self._tail.popleft())
+
+    def content(self) -> bytes:
+        """What was kept; where the middle is gone, the two ends stand on lines of their own."""
+        if self.damage() is None:
+            return b"".join((*self._head, *self._tail))
+        first = self._tail.popleft()
+        self._tail.appendleft(first[first.find(b"\n") + 1 :])
+        return b"".join((*self._head, b"\n", *self._tail))
+
+    def damage(self) -> str | None:
+        if self._head_size + self._tail_size == self.total:
+            return None
+        return "over 512 MiB: its first 64 MiB and its end are read, its middle is not"
 
 
 def unpack_head(packed: Packed, size: int) -> bytes:

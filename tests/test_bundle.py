@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from gpufleet_cli import archive, bundle, unpack
+from gpufleet_cli import archive, bundle, evidence, unpack
 from gpufleet_cli.bundle import Evidence, Target, read_target
 from gpufleet_cli.errors import ParseError, TargetError
 
@@ -467,13 +467,32 @@ def test_zip_bomb_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_size_limit_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fits is read; the limit stands in the message."""
-    monkeypatch.setattr(unpack, "FILE_LIMIT", 1 << 20)
-    content = os.urandom(3 << 20)
-    (tmp_path / "a.log.gz").write_bytes(gzip.compress(content))
+    """Of what does not fit, the first and the last lines are read; the limit stands in the message."""
+    monkeypatch.setattr(unpack, "FILE_LIMIT", 4 << 20)
+    monkeypatch.setattr(unpack, "HEAD_LIMIT", 1 << 20)
+    lines = [b"%d %s\n" % (number, b"x" * 90) for number in range(100_000)]
+    (tmp_path / "a.log.gz").write_bytes(gzip.compress(b"".join(lines)))
     (only,) = read_target(tmp_path).evidences
-    assert content.startswith(only.read())
-    assert "2 GiB" in str(only.damage())
+    read = only.read()
+    assert len(read) < 6 << 20
+    assert read.startswith(b"".join(lines[:5000]))
+    assert read.endswith(b"\n" + b"".join(lines[-5000:]))
+    assert len(set(read.splitlines(keepends=True)) - set(lines)) <= 2
+    assert "512 MiB" in str(only.damage())
+
+
+def test_large_file_on_disk_is_not_held_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same limit where nothing is compressed; who maps the file reads all of it."""
+    monkeypatch.setattr(evidence, "FILE_LIMIT", 4 << 20)
+    monkeypatch.setattr(unpack, "FILE_LIMIT", 4 << 20)
+    monkeypatch.setattr(unpack, "HEAD_LIMIT", 1 << 20)
+    (tmp_path / "pods.json").write_bytes(b"{" + b"x" * (9 << 20) + b"}")
+    (only,) = read_target(tmp_path).evidences
+    assert only.damage() is None
+    assert len(only.read()) < 6 << 20
+    assert "512 MiB" in str(only.damage())
 
 
 @pytest.mark.parametrize("name", ["x.tar", "x.tar.gz", "x.zip"])
