@@ -56,6 +56,13 @@ PATTERNS = (
         r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<secret>[\s\S]{1,20000}?)"
         r"(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)",
     ),
+    _pattern(  # the lines of RFC 7468 have 64 characters, of OpenSSH 70, of MIME 76
+        "line of a private key",
+        ("",),
+        r"(?:^|(?<=[\s:|]))(?P<secret>(?=\S{0,75}[a-z])(?=\S{0,75}[A-Z])(?=\S{0,75}[0-9])"
+        r"(?!\S{0,75}/\S{0,75}/\S{0,75}/\S{0,75}/\S{0,75}/)[A-Za-z0-9+/]{62,76}={0,2})(?=\s{0,8}$)",
+        re.MULTILINE,
+    ),
     _pattern(
         "authorization header",
         ("authorization",),

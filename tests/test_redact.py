@@ -103,3 +103,14 @@ def test_hostile_text_takes_no_time(text: str) -> None:
     start = time.perf_counter()
     redact(text)
     assert time.perf_counter() - start < 3
+
+
+def test_line_of_a_private_key_without_its_frame() -> None:
+    """The last line that a rank wrote is shown alone: BEGIN stood lines above it."""
+    body = "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfnygeDZKZWu7rWbRYmLhGTeYpmAnWgYBqQs"
+    assert redact(f"2026-03-11T03:42:00Z [rank1]: {body}") == (
+        "2026-03-11T03:42:00Z [rank1]: [hidden]"
+    )
+    digest = f"sha256 {'0a1b2c3d' * 8}"
+    path = "/mnt/nfs/Checkpoints/run7/iteration48000/model/weights/Layer12/x1"
+    assert [redact(digest), redact(path)] == [digest, path]
