@@ -118,12 +118,14 @@ def test_commands_of_slurm_drain_and_cancel() -> None:
     ]
 
 
-def test_hostile_names_are_quoted() -> None:
-    """A job name with shell text stays one argument."""
+def test_hostile_names_are_not_pasted() -> None:
+    """Shell text that stands for a job's name reaches no command: the node's name does."""
     given = JobNumbers(source="file", name="x; reboot", namespace="$(id)", world_size=8)
     found = advised([given, *hang(xid(79, gpu=3))])
-    evict = next(c.run for c in found.commands if " evict " in c.run)
-    assert shlex.split(evict) == ["gpufleet", "evict", "x; reboot", "-n", "$(id)"]
+    assert [shlex.split(c.run) for c in found.commands] == [
+        ["gpufleet", "cordon", "node-0", "--reason", "XID 79"],
+        ["gpufleet", "evict", "node/node-0"],
+    ]
 
 
 def test_every_input_says_where_it_came_from() -> None:

@@ -100,7 +100,7 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
     )
     dumps = _of(facts, RankDump)
     places = _topology(subject, given, dumps)
-    graph = _graph(dumps, places)
+    graph = _graph(facts, dumps, places)
     offsets = clocks.offsets(
         _of(facts, Progress),
         _of(facts, WatchdogTimeout),
@@ -149,13 +149,16 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
     )
 
 
-def _graph(dumps: Sequence[RankDump], places: Topology) -> GraphFinding | None:
+def _graph(
+    facts: Sequence[Fact], dumps: Sequence[RankDump], places: Topology
+) -> GraphFinding | None:
     if not dumps:
         return None
     return wait_graph.analyse(
         dumps,
         world_size=places.world_size,
         node_of={rank: p.node for rank, p in places.places.items() if p.node is not None},
+        unreadable=wait_graph.unreadable_ranks(facts),
     )
 
 
