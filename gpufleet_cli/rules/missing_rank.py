@@ -146,6 +146,10 @@ def _graph_claims(case: Case) -> list[Found]:
                     [claim(c.text, c.origin, weight, rank=c.rank) for c in root.claims[:1]],
                 )
             )
+    if graph.unsettled and graph.roots:
+        text = f"some of the waiting leads to {ranks_text(graph.unsettled)} too, without a dump"
+        found = [claim(text, graph.roots[0].claims[0].origin, claims.WEAK)]
+        out.append((graph.unsettled, len(graph.unsettled) == 1, found))
     return out
 
 
