@@ -22,7 +22,8 @@ from gpufleet_cli.errors import ParseError
 
 GIB = 1 << 30
 FILE_LIMIT = GIB // 2  # held in memory, and for a moment twice
-HEAD_LIMIT = 64 << 20  # of a larger one its first bytes are kept, and its last: an incident ends a log
+# Of a larger one its first bytes are kept, and its last: an incident ends a log.
+HEAD_LIMIT = 64 << 20
 READ_LIMIT = 4 * GIB
 RATIO_LIMIT = 1_000
 RATIO_FROM = 64 << 20  # a small file may be all one line: the ratio counts above this size
