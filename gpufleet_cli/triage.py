@@ -80,7 +80,7 @@ def read_facts(target: Target, *, strict: bool = False) -> tuple[list[Fact], tup
     files: list[FileRead] = []
     for index, evidence in enumerate(evidences):
         facts.extend(gathered[index])
-        if not gathered[index] and index not in empty:
+        if all(map(_says_nothing, gathered[index])) and index not in empty:
             facts.append(_not_understood(evidence, matched[index]))
         files.append(
             FileRead(
@@ -116,6 +116,15 @@ def _empty_gaps(evidences: Sequence[Evidence]) -> Iterator[Gap]:
         names = ", ".join(evidence.name for evidence in empty[:MOST_NAMED])
         more = ", ..." if len(empty) > MOST_NAMED else ""
         yield Gap(what=f"{len(empty)} empty files", why=f"nothing is in {names}{more}")
+
+
+def _says_nothing(fact: Fact) -> bool:
+    """Lines of nobody at no time: that they are there is all that a log parser can say."""
+    if not isinstance(fact, Writes) or fact.dated or fact.complained:
+        return False
+    who = fact.speaker
+    ids = (who.rank, who.prefix_rank, who.local_rank, who.node_rank, who.task, who.pid, who.pod)
+    return all(value is None for value in (*ids, who.node, who.host))
 
 
 def _not_understood(evidence: Evidence, formats: Sequence[str]) -> Gap:
