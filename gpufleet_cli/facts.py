@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+MOST_RANKS = 1 << 17
+"""A rank or world size above it is a broken number: every rank has a row in the report."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:

@@ -159,7 +159,9 @@ def _input_options(  # a signature to splice, never called
         str | None,
         typer.Option("-l", "--selector", metavar="LABELS", help="A job in the cluster, by labels."),
     ] = None,
-    world_size: Annotated[int | None, typer.Option(metavar="N", min=1, help="Ranks.")] = None,
+    world_size: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=131_072, help="Ranks.")
+    ] = None,
     gpus_per_node: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="GPUs of a node.")
     ] = None,

@@ -18,11 +18,19 @@ from collections.abc import Callable, Iterator, Mapping
 from gpufleet_cli import timestamps
 from gpufleet_cli.bundle import Evidence
 from gpufleet_cli.errors import ParseError
-from gpufleet_cli.facts import Fact, Gap, IdentityLink, JobNumbers, Link, NodeBoot, Origin
+from gpufleet_cli.facts import (
+    MOST_RANKS,
+    Fact,
+    Gap,
+    IdentityLink,
+    JobNumbers,
+    Link,
+    NodeBoot,
+    Origin,
+)
 from gpufleet_cli.parsers import json_documents as js
 
 STATES = ("running", "stalled", "aborted", "exited", "unknown")
-MOST_RANKS = 1 << 17
 MOST_GAPS = 20
 
 _NAMES = ("topology.json", "job.json")

@@ -15,13 +15,13 @@ from functools import lru_cache
 from typing import Any
 
 from gpufleet_cli.errors import ParseError
+from gpufleet_cli.facts import MOST_RANKS
 from gpufleet_cli.parsers.recorder_values import integer, text
 
 Entry = dict[str, Any]
 
 NS_PER_US = 1000
 MAX_GROUPS = 100_000
-MAX_MEMBERS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ _NOBODY: _Members = (None, frozenset())
 def _members(raw: object) -> _Members:
     if isinstance(raw, str):
         return _written_members(raw)
-    if isinstance(raw, list | tuple) and len(raw) <= MAX_MEMBERS:
+    if isinstance(raw, list | tuple) and len(raw) <= MOST_RANKS:
         return _checked(tuple(integer(rank, "list of ranks") for rank in raw))
     return _NOBODY
 
@@ -134,7 +134,7 @@ def _members(raw: object) -> _Members:
 def _checked(ranks: tuple[int, ...]) -> _Members:
     if not ranks:
         return _NOBODY
-    if min(ranks) < 0 or max(ranks) >= MAX_MEMBERS:
+    if min(ranks) < 0 or max(ranks) >= MOST_RANKS:
         raise ParseError("a process group with ranks that no job can have")
     return ranks, frozenset(ranks)
 
@@ -145,7 +145,7 @@ def _written_members(written: str) -> _Members:
     inner = written.strip().removeprefix("[").removesuffix("]").strip()
     if not inner:
         return _NOBODY
-    if len(inner) > MAX_MEMBERS * 8:
+    if len(inner) > MOST_RANKS * 8:
         raise ParseError("a process group with more ranks than a job can have")
     try:
         return _checked(tuple(map(int, inner.split(","))))

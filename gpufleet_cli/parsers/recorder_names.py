@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import re
 
+from gpufleet_cli.facts import MOST_RANKS
+
 _DATA_SUFFIX = re.compile(
     r"\.(?:json|pkl|pickle|p|bin|dat|dump|trace|fr|gz|gzip|zst|zstd|bz2|xz)$", re.I
 )
@@ -37,13 +39,11 @@ def rank_in_name(path: str) -> int | None:
     """The global rank that the file's name gives: after "rank", else the number at its end."""
     base = _bare(path)
     found = _RANK.findall(base)
-    if found:
-        return int(found[-1])
-    trailing = _TRAILING.search(base)
-    if trailing:
-        return int(trailing[1])
-    folder = _RANK.findall(path.rpartition("/")[0].rpartition("/")[2])
-    return int(folder[-1]) if folder else None
+    if not found and (trailing := _TRAILING.search(base)):
+        found = [trailing[1]]
+    if not found:
+        found = _RANK.findall(path.rpartition("/")[0].rpartition("/")[2])
+    return int(found[-1]) if found and int(found[-1]) < MOST_RANKS else None
 
 
 def is_dump(path: str, head: bytes) -> bool:

@@ -11,7 +11,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from gpufleet_cli.facts import IdentityLink, Link, NodeState, Origin, PodState, Speaker
+from gpufleet_cli.facts import (
+    MOST_RANKS,
+    IdentityLink,
+    Link,
+    NodeState,
+    Origin,
+    PodState,
+    Speaker,
+)
 from gpufleet_cli.reason.names import Names, numbered_nodes
 from gpufleet_cli.verdict import GpuRef
 
@@ -27,6 +35,8 @@ TRUST = (
     Link.SCHEDULER,
     Link.DERIVED,
 )
+FEW_RANKS = 16_384
+MOST_SPARSE = 64  # a single line of a rank 100,000 makes no job of that size
 _TRUST_ORDER = {link: order for order, link in enumerate(TRUST)}
 
 
@@ -128,7 +138,8 @@ def build(
     gpus_per_node: int | None,
 ) -> Topology:
     """Join every link of one attempt. `stated_world_size` is (size, source) of flag or file."""
-    all_links = sorted(links, key=lambda link: (_TRUST_ORDER[link.how], str(link.origin)))
+    credible = (link for link in links if max(link.rank or 0, (link.rank_in or 0) - 1) < MOST_RANKS)
+    all_links = sorted(credible, key=lambda link: (_TRUST_ORDER[link.how], str(link.origin)))
     pod_list = sorted(pods, key=lambda pod: (pod.name, pod.created_ns or 0))
     node_list = tuple(nodes)
     speaker_list = sorted(set(speakers), key=_speaker_key)
@@ -150,7 +161,7 @@ def build(
         speaker_list, draft, all_links, prefixes_are_local, size, gpus_per_node, names
     )
     places, contradictions = _finish(draft, resolved, names, pod_list)
-    if size is None and places:
+    if size is None and places and max(places) < max(FEW_RANKS, len(places) * MOST_SPARSE):
         size, source = max(places) + 1, "derived"
     return _indexed(places, resolved, names, node_list, pod_list, size, source, contradictions)
 
@@ -294,7 +305,7 @@ def _resolve(
             tasks_are_ranks=tasks_are_ranks,
             gpus_per_node=gpus_per_node,
         )
-        if found is not None and (size is None or 0 <= found < size):
+        if found is not None and 0 <= found < (MOST_RANKS if size is None else size):
             resolved[speaker] = found
     return resolved
 
