@@ -19,6 +19,7 @@ from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.parsers.wrappers.layer import NOBODY, Entry
 
 PAGE_BYTES = 64 << 20
+WIDE_BYTES = 128 << 20  # of UTF-16, which takes several times its size while it is decoded
 KEPT_PAGES = 3
 _CUT_SEARCH = 1 << 20
 _CHUNK_SHIFT = 16
@@ -103,7 +104,7 @@ class Page:
 def clean(raw: bytes) -> tuple[bytes, bool]:
     """Bytes for scanning, and whether pieces behind carriage returns were cut off as lines."""
     if b"\0" in raw:
-        raw = raw.replace(b"\0", b"")
+        raw = raw.translate(None, b"\0")  # a tenth of the time of `replace` where there are many
     if b"\x1b" in raw:
         raw = _ANSI.sub(b"", raw)
     if raw.startswith(_UTF8_BOM):
@@ -139,7 +140,7 @@ def pages_of(evidence: Evidence) -> list[Page]:
         return _pages_of_bytes(path, evidence.read())
     read = partial(_read_part, path, file)
     if wide_encoding(read(0, 1024)) is not None:
-        return _pages_of_bytes(path, read(0, size))
+        return _pages_of_bytes(path, evidence.read())
     loaded: list[Page] = []
     return [Page(path, partial(read, a, b), loaded=loaded) for a, b in _bounds(read, size)]
 
@@ -147,7 +148,7 @@ def pages_of(evidence: Evidence) -> list[Page]:
 def _pages_of_bytes(path: str, raw: bytes) -> list[Page]:
     wide = wide_encoding(raw[:1024])
     if wide is not None:
-        raw = raw.decode(wide, "replace").lstrip("\ufeff").encode()
+        raw = raw[-WIDE_BYTES:].decode(wide, "replace").lstrip("\ufeff").encode()
     read = partial(_slice, raw)
     return [Page(path, partial(read, a, b)) for a, b in _bounds(read, len(raw))]
 
