@@ -5,6 +5,7 @@ GpufleetError(message, *, hint=None)   one line and one hint on stderr, no trace
 ├── TargetError      no such target, not readable, unsafe             exit 4
 ├── SourceError      cannot reach, not allowed, timed out             a Gap; exit 4 if nothing was had
 ├── ParseError       this file is not what it seemed                  a Gap
+│   └── Fault        a bug of ours cost this file                     a Gap; raised when strict
 └── Refused          a guard said no, and why                         exit 5
 """
 
@@ -62,6 +63,10 @@ class ParseError(GpufleetError):
     """A file is not what its name or its first bytes promised; becomes a Gap."""
 
     exit_code = ExitCode.UNREADABLE
+
+
+class Fault(ParseError):
+    """A bug of ours in a process of its own, told as the reason why one file has no facts."""
 
 
 class Refused(GpufleetError):

@@ -60,6 +60,13 @@ class Evidence:
         return self._read_file(HEAD_BYTES)
 
     @property
+    def is_in_memory(self) -> bool:
+        """Whether this object carries the bytes, so that handing it to a worker copies them."""
+        return self._content is not None or (
+            self.packed is not None and isinstance(self.packed.place, bytes)
+        )
+
+    @property
     def content(self) -> bytes | None:
         """All bytes, decompressed, when they do not lie on disk as they are; else None."""
         if self.packed is not None:

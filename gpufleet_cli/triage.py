@@ -7,14 +7,14 @@ Each parser and rule is guarded: one that breaks costs its own part and leaves a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from gpufleet_cli.bundle import Evidence, Target
-from gpufleet_cli.errors import GpufleetError, ParseError
+from gpufleet_cli.errors import Fault, ParseError
 from gpufleet_cli.facts import Fact, Gap, JobNumbers, Origin, RankDump, Writes
+from gpufleet_cli.guard import guarded
 from gpufleet_cli.parsers.registry import PARSERS, Parser
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.build import build_case
@@ -35,7 +35,6 @@ from gpufleet_cli.verdict import (
 )
 from gpufleet_cli.weigh import error_lines, weigh
 
-T = TypeVar("T")
 MOST_HARDWARE_EVENTS = 200
 MOST_NAMED = 8
 
@@ -158,6 +157,8 @@ def _parse(
             yield index, _one(parser, evidences[index], strict=strict)
         return
     for evidence, result in results:
+        if strict and isinstance(result, Fault):
+            raise result
         found = [_gap_of(evidence, result)] if isinstance(result, ParseError) else list(result)
         yield by_evidence[id(evidence)], found
 
@@ -186,19 +187,6 @@ def _gap_of(evidence: Evidence, exc: ParseError) -> Gap:
         rank=getattr(exc, "rank", None),
         origin=Origin(path=evidence.path),
     )
-
-
-def guarded(what: str, call: Callable[[], T], *, strict: bool) -> T | Gap:
-    """The result of a call, or a Gap when it breaks; expected errors pass, none is swallowed when
-    strict."""
-    try:
-        return call()
-    except GpufleetError:
-        raise
-    except Exception as exc:
-        if strict:
-            raise
-        return Gap(what=what, why=f"a fault in gpufleet ({type(exc).__name__}: {exc})")
 
 
 def decide(

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "gpufleet_cli"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "timestamps", "plain_text", "completion"),
     ("facts",),
-    ("xid_tables",),
+    ("guard", "xid_tables"),
     ("verdict", "xid_catalog", "redact"),
     ("unpack",),
     ("archive", "evidence"),
@@ -54,8 +54,7 @@ DOORS: dict[str, tuple[str, ...]] = {
 PURE = ("parsers/", "reason/", "rules/", "weigh", "cost", "prices", "recommend", "facts", "verdict")
 MAY: dict[str, set[str]] = {
     # How many processors may be used; no fact depends on it.
-    "parsers/recorder_workers": {"os"},
-    "parsers/log_workers": {"os"},
+    "parsers/worker_pool": {"os"},
 }
 IMPURE = {"socket", "requests", "httpx", "urllib", "time", "random", "secrets", "os", "subprocess"}
 

@@ -24,7 +24,7 @@ Job = tuple[str, int, Path | None, bytes | None]
 class UnreadableDump(ParseError):
     """A dump that cannot be read; `rank` is the global rank that its name gives, where it does."""
 
-    def __init__(self, message: str, *, rank: int | None) -> None:
+    def __init__(self, message: str, *, rank: int | None = None) -> None:
         super().__init__(message)
         self.rank = rank
 

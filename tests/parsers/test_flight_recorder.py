@@ -16,7 +16,7 @@ import pytest
 from gpufleet_cli.errors import ParseError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import DumpGroup, Gap, RankDump
-from gpufleet_cli.parsers import flight_recorder, recorder_reader, recorder_workers
+from gpufleet_cli.parsers import flight_recorder, recorder_reader, recorder_workers, worker_pool
 from gpufleet_cli.parsers.recorder_program import unpack
 
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "samples" / "flight_recorder"
@@ -605,7 +605,7 @@ def test_members_are_one_object_for_all_ranks(tmp_path: Path) -> None:
 
     members = {id(d.groups[0].members) for d in dumps if isinstance(d, RankDump)}
 
-    assert len(members) <= recorder_workers.MAX_WORKERS
+    assert len(members) <= worker_pool.MAX_WORKERS
 
 
 def endless() -> bytes:

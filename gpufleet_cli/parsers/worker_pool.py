@@ -1,0 +1,191 @@
+"""Many files in a few processes, so that a hostile or huge one costs itself and not the run.
+
+Each worker does one job after the other and answers in that order, so that when it dies, its oldest
+unanswered job is the one to blame: that one becomes an error, and the rest goes to a new worker.
+Processes come from a server that was started clean (`forkserver`; fork beside threads deadlocks),
+on macOS by `spawn`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Generator
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from typing import Any, Generic, TypeVar
+
+from gpufleet_cli.errors import Fault, ParseError
+from gpufleet_cli.facts import Gap
+from gpufleet_cli.guard import guarded
+
+MAX_WORKERS = 8
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+_Context = ForkServerContext | SpawnContext
+
+
+class Pool(Generic[Job, Result]):
+    """The workers, and what each has been given and not answered.
+
+    `job` makes the job of a turn when that is to be sent. A worker calls `reader` once and what that
+    returns for every job; `decoder` is the same on this side, for the answers of one worker.
+    `is_heavy` tells a job that carries more than a pipe holds; `lost` makes the error of a turn that
+    got no answer. `patience_s` without any answer means that a job never ends.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        job: Callable[[int], Job],
+        *,
+        reader: Callable[[], Callable[[Job], Any]],
+        decoder: Callable[[], Callable[[Any], Result]],
+        is_heavy: Callable[[Job], bool],
+        lost: Callable[[int, str], ParseError],
+        ahead: int,
+        patience_s: float,
+    ) -> None:
+        self.count = count
+        self.job = job
+        self.reader = reader
+        self.decoder = decoder
+        self.is_heavy = is_heavy
+        self.lost = lost
+        self.ahead = ahead
+        self.patience_s = patience_s
+        self.waiting = deque(range(count))
+        self.ready: deque[tuple[int, Result | ParseError]] = deque()
+        self.context = _context(reader)
+        self.workers: dict[Any, _Worker[Job, Result]] = {}
+
+    def results(self, workers: int) -> Generator[tuple[int, Result | ParseError], None, None]:
+        """(turn, result) in the order in which they come; no process outlives the iteration."""
+        try:
+            for _ in range(min(MAX_WORKERS, os.cpu_count() or 1, workers, self.count)):
+                self._start()
+            for _ in range(self.count):
+                while not self.ready:
+                    self._advance()
+                yield self.ready.popleft()
+        finally:
+            for worker in self.workers.values():
+                worker.stop()
+            self.workers.clear()
+
+    def _start(self) -> None:
+        worker = _Worker(self.context, self.reader, self.decoder())
+        self.workers[worker.connection] = worker
+        self._feed(worker)
+
+    def _feed(self, worker: _Worker[Job, Result]) -> None:
+        """Keep a worker busy. A heavy job is sent only to one that is listening: both sides could
+        otherwise wait in a full pipe."""
+        while self.waiting and len(worker.doing) < self.ahead:
+            turn = self.waiting[0]
+            try:
+                job = self.job(turn)
+            except ParseError as exc:
+                self.ready.append((turn, exc))
+                self.waiting.popleft()
+                continue
+            if worker.doing and self.is_heavy(job):
+                return
+            self.waiting.popleft()
+            worker.doing.append(turn)
+            if not worker.send(job):
+                return
+
+    def _advance(self) -> None:
+        """Take what has come back; replace a worker that died or that does not answer."""
+        answered = wait(list(self.workers), timeout=self.patience_s)
+        for connection in answered or list(self.workers):
+            worker = self.workers[connection]
+            result = worker.receive() if answered else None
+            if result is None:
+                self._replace(
+                    worker, "reading it ended the reader" if answered else "it never ends"
+                )
+                continue
+            turn = worker.doing.popleft()
+            if isinstance(result, Gap):
+                result = Fault(self.lost(turn, result.why).message)
+            self.ready.append((turn, result))
+            self._feed(worker)
+
+    def _replace(self, worker: _Worker[Job, Result], why: str) -> None:
+        worker.stop()
+        del self.workers[worker.connection]
+        if worker.doing:
+            turn = worker.doing.popleft()
+            self.ready.append((turn, self.lost(turn, why)))
+        self.waiting.extendleft(reversed(worker.doing))
+        if self.waiting:
+            self._start()
+
+
+class _Worker(Generic[Job, Result]):
+    """One process, and the turns that it has been given and not answered."""
+
+    def __init__(
+        self,
+        context: _Context,
+        reader: Callable[[], Callable[[Job], Any]],
+        decode: Callable[[Any], Result],
+    ) -> None:
+        self.doing: deque[int] = deque()
+        self.decode = decode
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, reader), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def send(self, job: Job) -> bool:
+        try:
+            self.connection.send(job)
+        except OSError:
+            return False
+        return True
+
+    def receive(self) -> Result | ParseError | Gap | None:
+        """The next answer, a Gap for a bug of ours; None when the process is gone."""
+        try:
+            answer = self.connection.recv()
+        except (EOFError, OSError):
+            return None
+        return answer if isinstance(answer, ParseError | Gap) else self.decode(answer)
+
+    def stop(self) -> None:
+        self.connection.close()
+        self.process.kill()
+        self.process.join()
+
+
+def _context(reader: Callable[..., Any]) -> _Context:
+    if sys.platform == "darwin":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([getattr(reader, "func", reader).__module__])
+    return context
+
+
+def serve(connection: Connection, reader: Callable[[], Callable[[Job], Any]]) -> None:
+    """The worker: do jobs until the other side is gone."""
+    read = reader()
+    while True:
+        try:
+            job = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer = guarded("a job", partial(read, job), strict=False)
+        except ParseError as exc:
+            answer = exc
+        try:
+            connection.send(answer)
+        except OSError:
+            return
