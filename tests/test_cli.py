@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -47,6 +48,31 @@ def incident(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "job.log").write_text(log_lines(), encoding="utf-8")
     return folder
+
+
+AS_A_SCRIPT = "from gpufleet_cli.entry import main\nmain()\n"
+
+
+def test_code_in_the_working_folder_is_not_run(tmp_path: Path) -> None:
+    """Who stands in the evidence and triages `.` runs nothing of it, in no process of ours."""
+    folder, ran = tmp_path / "incident", tmp_path / "ran"
+    shutil.copytree(ROOT / "fixtures" / "cases" / "fr" / "fr-01-dataloader-stall-8", folder)
+    for module in ("struct", "signal", "multiprocessing"):
+        (folder / f"{module}.py").write_text(f"open({str(ran)!r}, 'a').write('x')\n")
+    script = tmp_path / "script" / "gpufleet.py"
+    script.parent.mkdir()
+    script.write_text(AS_A_SCRIPT, encoding="utf-8")
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    done = subprocess.run(
+        [sys.executable, script, "triage", "."],
+        cwd=folder,
+        env={**env, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert b"rank-missing" in done.stdout
+    assert not ran.exists()
 
 
 # --- Exit codes and streams -----------------------------------------------------------------------

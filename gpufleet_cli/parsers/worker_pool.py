@@ -166,6 +166,7 @@ class _Worker(Generic[Job, Result]):
 
 
 def _context(reader: Callable[..., Any]) -> _Context:
+    os.environ["PYTHONSAFEPATH"] = "1"  # a new process must import nothing from the working folder
     if sys.platform == "darwin":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
