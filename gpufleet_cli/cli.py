@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import typer
@@ -19,7 +19,7 @@ from typer.exceptions import TyperException
 from gpufleet_cli.commands.dumps import dumps
 from gpufleet_cli.commands.explain import explain
 from gpufleet_cli.commands.options import root_options, splice
-from gpufleet_cli.commands.output import silence_stdout
+from gpufleet_cli.commands.output import silence
 from gpufleet_cli.commands.ranks import ranks
 from gpufleet_cli.commands.triage import triage
 from gpufleet_cli.commands.xid import xid
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", None, ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        silence_stdout()
+        silence(sys.stdout)
         return ExitCode.OK
     except Exception as exc:  # noqa: BLE001  the last stop: our own bugs end in one line as well
         from gpufleet_cli.crash import crash_line
@@ -92,7 +92,11 @@ def _program_name() -> str:
 
 
 def _survive_any_text() -> None:
-    """A stream that cannot say a character says its escape instead of failing."""
+    """A stream that cannot say a character says its escape, and one that was closed says nothing."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nothing = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115  open to the end
+            setattr(sys, name, nothing)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -115,5 +119,9 @@ def _complain(message: str, hint: str | None, code: ExitCode) -> int:
     from gpufleet_cli.redact import redact
 
     line = " ".join(f"gpufleet: {message}{f' ({hint})' if hint else ''}".split())
-    sys.stderr.write(visible(redact(line)) + "\n")
+    try:
+        sys.stderr.write(visible(redact(line)) + "\n")
+        sys.stderr.flush()
+    except OSError:  # a full disk behind it: the exit status still tells
+        silence(sys.stderr)
     return int(code)

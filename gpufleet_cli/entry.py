@@ -3,6 +3,12 @@
 
 def main() -> int:
     """Run the program; the answer is its exit status."""
-    from gpufleet_cli.cli import main as run
+    try:
+        from gpufleet_cli.cli import main as run
 
-    return run()
+        return run()
+    except KeyboardInterrupt:  # while modules were loading: the program itself answers later ones
+        import os
+
+        os.write(2, b"gpufleet: interrupted\n")
+        return 130

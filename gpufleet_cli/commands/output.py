@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
+from gpufleet_cli.errors import TargetError
 from gpufleet_cli.settings import Settings, wants_color, wants_unicode
 
 if TYPE_CHECKING:
@@ -24,18 +25,21 @@ def look(settings: Settings) -> Look:
 
 
 def emit(text: str) -> None:
-    """Write a report. A reader that closed the pipe early (`| head`) is no error."""
+    """Write a report. A reader that closed the pipe early (`| head`) is no error, a full disk is."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        silence_stdout()
+        silence(sys.stdout)
+    except OSError as exc:
+        silence(sys.stdout)
+        raise TargetError(f"the report cannot be written: {(exc.strerror or '').lower()}") from exc
 
 
-def silence_stdout() -> None:
-    """Point standard output at nothing, so that the interpreter's own flush cannot fail."""
+def silence(stream: TextIO) -> None:
+    """Point a stream at nothing, so that the interpreter's own flush cannot fail."""
     nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, sys.stdout.fileno())
+    os.dup2(nothing, stream.fileno())
     os.close(nothing)
 
 
