@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Generator
@@ -176,6 +177,9 @@ def _context(reader: Callable[..., Any]) -> _Context:
 
 def serve(connection: Connection, reader: Callable[[], Callable[[Job], Any]]) -> None:
     """The worker: do jobs until the other side is gone."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches all: the parent says it and ends us
     read = reader()
     while True:
         try:
