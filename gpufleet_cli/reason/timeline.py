@@ -16,6 +16,7 @@ from gpufleet_cli.reason.placed import NS, Checkpoints, Placed, Save, Steps
 CHANGE_OF_PACE = 1.3
 EITHER = "staged, or finished"
 NOT_A_SAVE_S = 24 * 3600.0
+SAME_SAVE_S = 10.0
 
 
 def steps(
@@ -176,11 +177,6 @@ def checkpoints(
     usable = [s for s in done if onset_ns is None or (s.done_ns or 0) <= onset_ns + 60 * NS]
     undated = [save for save in saves if save.done_ns is None and save.started_ns is None]
     last = usable[-1] if usable else None
-    gaps = [
-        ((b.done_ns or 0) - (a.done_ns or 0)) / NS
-        for a, b in pairwise(done)
-        if (b.done_ns or 0) > (a.done_ns or 0)
-    ]
     lengths = [
         (save.done_ns - save.started_ns) / NS
         for save in done
@@ -189,7 +185,7 @@ def checkpoints(
     last_ns = None if last is None else last.done_ns
     last_step = None if last is None else last.step
     source = "unknown" if last is None else "evidence"
-    interval = median(gaps) if gaps else None
+    interval = _between_saves(done)
     interval_source = "unknown" if interval is None else "evidence"
     for numbers in reversed(given):
         if numbers.last_checkpoint_ns is not None:
@@ -215,6 +211,17 @@ def checkpoints(
         open_save=open_save,
         origin=None if last is None else last.origin,
     )
+
+
+def _between_saves(done: Sequence[Save]) -> float | None:
+    """Seconds from one checkpoint to the next. Every rank may tell of the same one, seconds apart."""
+    gaps = [
+        gap_s
+        for a, b in pairwise(done)
+        if (gap_s := ((b.done_ns or 0) - (a.done_ns or 0)) / NS) > SAME_SAVE_S
+        and (a.step is None or a.step != b.step)
+    ]
+    return median(gaps) if gaps else None
 
 
 def _saves(signs: Sequence[Placed[LogSign]]) -> list[Save]:

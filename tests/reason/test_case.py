@@ -149,6 +149,16 @@ def test_a_save_after_the_onset_is_not_the_one_to_restart_from() -> None:
     assert case(facts).checkpoints.last_step == 100
 
 
+def test_one_checkpoint_told_by_eight_ranks_is_one() -> None:
+    """The interval is from one checkpoint to the next, not from one rank's line to another's."""
+    told = [
+        sign(Sign.SAVE_DURABLE, rank, STOPPED - ago_s * S + rank * 1_000_000, step=step)
+        for ago_s, step in ((4000, 1), (2200, 2), (400, 3))
+        for rank in range(8)
+    ]
+    assert case(hang(*told)).checkpoints.interval_s == pytest.approx(1800, abs=0.1)
+
+
 def test_a_save_that_began_and_never_finished_is_open() -> None:
     """Started without an end."""
     facts = hang(sign(Sign.SAVE_STARTED, 0, STOPPED - 5 * S, step=200))
