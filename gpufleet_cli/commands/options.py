@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -46,7 +47,7 @@ class Inputs:
     restart: str | None
 
     def as_of_ns(self) -> int | None:
-        return _time(self.as_of, "--as-of")
+        return time.time_ns() if self.as_of == "now" else _time(self.as_of, "--as-of")
 
     def numbers(self) -> JobNumbers:
         """The flags as facts."""
@@ -150,7 +151,8 @@ def _global_options(  # a signature to splice, never called
 def _input_options(  # a signature to splice, never called
     *,
     as_of: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The 'now' of the analysis.")
+        str | None,
+        typer.Option(metavar="TIME", help="The 'now' of the analysis; 'now' for the clock's."),
     ] = None,
     follow_links: Annotated[
         bool, typer.Option("--follow-links", help="Follow links that lead out of the folder.")

@@ -43,7 +43,8 @@ from gpufleet_cli.reason.topology import Topology
 class Case:
     """All facts of the subject attempt, placed; and the facts of earlier attempts that matter.
 
-    `witnesses` are the ranks whose own watchdog gave up: they waited.
+    `witnesses` are the ranks whose own watchdog gave up: they waited. `as_of_ns` is the newest time
+    in the evidence where nobody told when it was collected (`is_as_of_told`).
     """
 
     given: tuple[JobNumbers, ...]
@@ -51,6 +52,7 @@ class Case:
     attempt: int | None
     cycle: int | None
     as_of_ns: int | None
+    is_as_of_told: bool
     timeout_s: float
     timeout_source: str
     onset_ns: int | None

@@ -116,6 +116,7 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
         attempt=subject.attempt,
         cycle=subject.cycle,
         as_of_ns=when.now_ns,
+        is_as_of_told=as_of_ns is not None or captured_ns is not None,
         timeout_s=when.timeout_s,
         timeout_source=when.timeout_source,
         onset_ns=when.onset_ns,

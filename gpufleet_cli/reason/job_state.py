@@ -48,7 +48,7 @@ FAILED_STATES = frozenset(
     }
 )
 KNOWN_STATES = frozenset(state.value for state in JobState if state is not JobState.UNKNOWN)
-RHYTHMS = 5.0
+RHYTHMS = 3.0
 LEAST_RHYTHM_S = 30.0
 
 

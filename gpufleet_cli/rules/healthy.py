@@ -7,9 +7,10 @@ than the job's own rhythm of printing, which time settles. It cannot see a slow 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpufleet_cli.facts import Origin, Sign
-from gpufleet_cli.reason import Case
+from gpufleet_cli.reason import Case, job_state
 from gpufleet_cli.reason.placed import NS, PlacedSign
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import about, claim, is_outside
@@ -153,7 +154,7 @@ def _in_rhythm(case: Case) -> Hypothesis | None:
         return None
     age = (case.as_of_ns - steps.last_step_ns) / NS
     interval = steps.interval_s or steps.step_s or 0.0
-    if interval and age > max(5 * interval, 30.0):
+    if interval and age > max(job_state.RHYTHMS * interval, job_state.LEAST_RHYTHM_S):
         return None
     found = claim(
         f"step {steps.last_step} was printed {age:,.0f} s before the end of the evidence; the job"
@@ -162,7 +163,7 @@ def _in_rhythm(case: Case) -> Hypothesis | None:
         claims.GOOD,
         at_ns=steps.last_step_ns,
     )
-    return _healthy(f"The job runs: step {steps.last_step}, {age:,.0f} s ago.", (found,), "running")
+    return _runs(case, f"The job runs: step {steps.last_step}, {age:,.0f} s ago.", found)
 
 
 def _in_habit(case: Case) -> Hypothesis | None:
@@ -183,8 +184,20 @@ def _in_habit(case: Case) -> Hypothesis | None:
                 claims.GOOD - 0.4,
                 at_ns=writes.last_ns,
             )
-            return _healthy("The job goes on writing in its habit.", (found,), "running")
+            return _runs(case, "The job goes on writing in its habit.", found)
     return None
+
+
+def _runs(case: Case, summary: str, found: Claim) -> Hypothesis:
+    """Where nobody told when the evidence was collected, it may have hung after its last line."""
+    if case.is_as_of_told:
+        return _healthy(summary, (found,), "running")
+    last = claims.when(case.as_of_ns).strip()
+    return _healthy(
+        f"The job ran {last}, where its evidence ends. Quiet since? Ask again with --as-of now.",
+        (replace(found, weight=found.weight - claims.WEAK),),
+        "running",
+    )
 
 
 def _dumps_in_order(case: Case) -> Hypothesis | None:

@@ -8,10 +8,10 @@ abort after a timeout. It cannot see a death without a word; `missing_rank` and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpufleet_cli.facts import Origin, Sign
+from gpufleet_cli.facts import ContainerState, Origin, PodState, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedSign
 from gpufleet_cli.rules import claims
@@ -351,10 +351,7 @@ def _same_moment(one: Death, other: Death) -> bool:
 def _container_exits(case: Case, known: set[int]) -> Iterator[Hypothesis]:
     """A rank container that ended before the others complained: its pod is known, its rank only
     where it holds one."""
-    for pod in case.pods:
-        container = next((c for c in pod.containers if c.name == pod.rank_container), None)
-        if container is None or container.exit_code in (None, 0, 143, 134):
-            continue
+    for pod, container in _first_exits(case.pods):
         if "OOMKilled" in (container.reason, container.last_reason) or pod.disruption is not None:
             continue
         ranks = case.topology.by_pod.get(pod.name, ())
@@ -385,6 +382,28 @@ def _container_exits(case: Case, known: set[int]) -> Iterator[Hypothesis]:
             reason_tag=_exit_words(code),
             would_settle=f"the last lines of {pod.name} and the kernel log of its node",
         )
+
+
+def _first_exits(pods: Sequence[PodState]) -> list[tuple[PodState, ContainerState]]:
+    """The rank containers that failed first. Where most of the job's failed in one moment, that is
+    its end and tells nobody apart."""
+    failed = [
+        (pod, container)
+        for pod in pods
+        for container in pod.containers
+        if container.name == pod.rank_container and container.exit_code not in (None, 0, 143, 134)
+    ]
+    first_ns = min((c.finished_ns for _, c in failed if c.finished_ns is not None), default=None)
+    first = [
+        (pod, container)
+        for pod, container in failed
+        if first_ns is None
+        or (
+            container.finished_ns is not None
+            and (container.finished_ns - first_ns) / NS <= SAME_MOMENT_S
+        )
+    ]
+    return first if len(first) == 1 or len(first) * 2 < len(pods) else []
 
 
 def _unplaced(case: Case) -> Iterator[Hypothesis]:

@@ -26,6 +26,7 @@ from rules.stories import (
     S,
     hang,
     host,
+    places,
     proposed,
     running,
     sign,
@@ -34,6 +35,27 @@ from rules.stories import (
     verdict,
     writes,
     xid,
+)
+
+POD = PodState(
+    name="pod-0",
+    namespace=None,
+    uid=None,
+    node=None,
+    pod_ip=None,
+    phase="Running",
+    reason=None,
+    created_ns=None,
+    deleted_ns=None,
+    containers=(),
+    rank_container="c",
+    disruption=None,
+    disrupted_ns=None,
+    gpus=4,
+    labels=(),
+    node_rank=None,
+    owner=None,
+    origin=Origin(path="pods.json", entry=0),
 )
 
 # --- missing_rank --------------------------------------------------------------------------------
@@ -305,6 +327,13 @@ def test_an_old_last_step_is_not_healthy() -> None:
     assert proposed(healthy, running(), STOPPED + 1200 * S) == []
 
 
+def test_a_job_is_not_called_healthy_where_nobody_told_what_time_it_is() -> None:
+    """Its last line may be the last one for an hour."""
+    found = verdict(running())
+    assert found.kind is Kind.UNDECIDABLE
+    assert "--as-of now" in found.summary
+
+
 def test_finished_before_the_noise() -> None:
     """Errors after the end of training are teardown."""
     done = [sign(Sign.FINISHED, r, STOPPED) for r in range(8)]
@@ -333,24 +362,32 @@ def test_terminated_containers_of_all_ranks_stop_the_job() -> None:
         restarts=0,
         has_gpu=True,
     )
-    pod = PodState(
-        name="pod-0",
-        namespace=None,
-        uid=None,
-        node=None,
-        pod_ip=None,
-        phase="Running",
-        reason=None,
-        created_ns=None,
-        deleted_ns=None,
-        containers=(ended,),
-        rank_container="c",
-        disruption=None,
-        disrupted_ns=None,
-        gpus=4,
-        labels=(),
-        node_rank=None,
-        owner=None,
-        origin=Origin(path="pods.json", entry=0),
-    )
+    pod = replace(POD, containers=(ended,))
     assert stories.case([pod, replace(pod, name="pod-1")]).stop.stopped is True
+
+
+def test_containers_that_end_together_blame_nobody() -> None:
+    """The end of a job is no crash of each of its pods; one that ended a minute earlier is."""
+    from gpufleet_cli.facts import ContainerState
+
+    def pod(number: int, ended_ns: int) -> PodState:
+        ended = ContainerState(
+            name="c",
+            state="terminated",
+            reason="Error",
+            message=None,
+            exit_code=1,
+            started_ns=None,
+            finished_ns=ended_ns,
+            restarts=0,
+            has_gpu=True,
+        )
+        return replace(
+            POD, name=f"pod-{number}", containers=(ended,), origin=Origin(path="p", entry=number)
+        )
+
+    together = [pod(n, STOPPED + n * S // 4) for n in range(4)]
+    alone = [pod(0, STOPPED - 60 * S), *together[1:]]
+    assert proposed(program_error, [*places(16), *together]) == []
+    [found] = proposed(program_error, [*places(16), *alone])
+    assert found.ranks == (0, 1, 2, 3)
