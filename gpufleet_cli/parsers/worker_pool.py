@@ -13,7 +13,8 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -24,6 +25,7 @@ from gpufleet_cli.facts import Gap
 from gpufleet_cli.guard import guarded
 
 MAX_WORKERS = 8
+SAFE_PATH = "PYTHONSAFEPATH"
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -79,7 +81,8 @@ class Pool(Generic[Job, Result]):
             self.workers.clear()
 
     def _start(self) -> None:
-        worker = _Worker(self.context, self.reader, self.decoder())
+        with _safe_path():
+            worker = _Worker(self.context, self.reader, self.decoder())
         self.workers[worker.connection] = worker
         self._feed(worker)
 
@@ -166,8 +169,21 @@ class _Worker(Generic[Job, Result]):
         self.process.join()
 
 
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Processes that start here import nothing from the working folder: it may be the evidence."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
+
+
 def _context(reader: Callable[..., Any]) -> _Context:
-    os.environ["PYTHONSAFEPATH"] = "1"  # a new process must import nothing from the working folder
     if sys.platform == "darwin":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
