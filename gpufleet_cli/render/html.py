@@ -27,7 +27,7 @@ h1 { margin: .2rem 0; font-size: 1.7rem; } h2 { margin: 2rem 0 .5rem; font-size:
 .ask { color: var(--ask); } .soft { color: var(--soft); }
 table { border-collapse: collapse; width: 100%; } td, th { padding: .3rem .6rem .3rem 0;
   border-bottom: 1px solid var(--line); text-align: left; vertical-align: top;
-  overflow-wrap: anywhere; }
+  overflow-wrap: break-word; }
 .silence td { border: 0; } .silence td:nth-child(2) { width: 60%; }
 .bar { display: block; height: 1rem; min-width: 2px; background: var(--bar); }
 .bar.accused { background: var(--bad); }
