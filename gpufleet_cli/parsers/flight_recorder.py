@@ -1,8 +1,8 @@
 """PyTorch Flight Recorder dumps: what each rank's last collectives were.
 
 Written by torch 2.2 to 2.14 and by forks, as a pickle or as JSON, one file a rank, on a watchdog
-timeout, through the trigger pipe, by `torch.distributed.debug`'s handlers or by hand. Facts:
-flight-recorder.md; the schema is https://github.com/pytorch/pytorch,
+timeout, through the trigger pipe, by `torch.distributed.debug`'s handlers or by hand. The
+schema is https://github.com/pytorch/pytorch,
 torch/csrc/distributed/c10d/FlightRecorder.hpp. A file that should be a dump and cannot be read
 raises an UnreadableDump that names its rank: the rank wrote something, which says that it lived.
 

@@ -294,9 +294,8 @@ def _absent(case: Case, witnesses: frozenset[int], absent: list[int]) -> list[Fo
     single = len(absent) == 1
     weight = claims.GOOD if single and share > 0.5 else claims.FAIR
     first = min(case.timeouts, key=lambda t: (t.at_ns or 0, str(t.fact.origin)))
-    text = (
-        f"all {len(witnesses)} ranks at hand waited; nothing of {ranks_text(absent)} was collected"
-    )
+    at_hand = "the one rank" if len(witnesses) == 1 else f"all {len(witnesses)} ranks"
+    text = f"{at_hand} at hand waited; nothing of {ranks_text(absent)} was collected"
     return [(tuple(absent), single, [about(first, text, weight)])]
 
 
