@@ -344,13 +344,13 @@ def _take_member(
     packed = replace(member.packed, budget=budget, member=len(taken))
     head = unpack_head(packed, _SNIFF_BYTES)
     if is_tar(head) or (is_zip(head) and _is_named_zip(path)):
-        found.gap(path, "an archive inside an archive: not understood")
+        found.gap(path, "an archive inside an archive: not understood, unpack it first")
         return
     codec = codec_of(head)
     if codec is not None:
         packed = replace(packed, codecs=(*packed.codecs, codec))
         if is_tar(unpack_head(packed, 512)):
-            found.gap(path, "an archive inside an archive: not understood")
+            found.gap(path, "an archive inside an archive: not understood, unpack it first")
             return
     if path in taken:
         found.gap(path, "stands twice in the archive: the later one is read")
@@ -367,6 +367,8 @@ def _read_standard_input() -> Target:
     while ends.total < READ_LIMIT and (piece := sys.stdin.buffer.read(1 << 20)):
         ends.add(piece)
     content = ends.content()
+    if not content:
+        raise TargetError("nothing came on standard input", hint="is the command before it right?")
     if ends.total >= READ_LIMIT:
         found.gap("standard input", "over 4 GiB: the rest is not read")
     elif (damage := ends.damage()) is not None:

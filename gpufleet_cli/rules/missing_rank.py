@@ -224,7 +224,7 @@ def _group_gap(case: Case, candidates: set[int]) -> Found | None:
         return None
     key, ranks = where[0], found[0]
     text = (
-        f"of {key[1] or key[0]}, group ranks {', '.join(map(str, sorted(members[key])))} waited;"
+        f"{len(members[key]):,} members of {key[1] or key[0]} waited;"
         f" the one between them is {ranks_text(ranks)}"
     )
     return ranks, True, [about(first[key], text, claims.GOOD)]
