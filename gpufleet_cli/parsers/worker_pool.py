@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, Generic, TypeVar
@@ -171,12 +172,20 @@ class _Worker(Generic[Job, Result]):
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Processes that start here import nothing from the working folder: it may be the evidence."""
+    """Processes that start here import nothing from the working folder: it may be the evidence.
+
+    They inherit that SIGINT is blocked too: Ctrl-C reaches every process of a terminal, and it is for
+    the parent to answer it and to end the rest.
+    """
     before = os.environ.get(SAFE_PATH)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     os.environ[SAFE_PATH] = "1"
     try:
+        resource_tracker.ensure_running()  # it unblocks SIGINT when it starts, so it starts first
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if before is None:
             del os.environ[SAFE_PATH]
         else:
@@ -193,9 +202,6 @@ def _context(reader: Callable[..., Any]) -> _Context:
 
 def serve(connection: Connection, reader: Callable[[], Callable[[Job], Any]]) -> None:
     """The worker: do jobs until the other side is gone."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches all: the parent says it and ends us
     read = reader()
     while True:
         try:
