@@ -16,6 +16,7 @@ from gpufleet_cli.errors import Fault, ParseError
 from gpufleet_cli.facts import Fact, Gap, JobNumbers, Origin, RankDump, Writes
 from gpufleet_cli.guard import guarded
 from gpufleet_cli.parsers.registry import PARSERS, Parser
+from gpufleet_cli.parsers.safe_pickle import limited_memory
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.build import build_case
 from gpufleet_cli.reason.subject import job_view, rank_rows
@@ -37,6 +38,7 @@ from gpufleet_cli.weigh import error_lines, weigh
 
 MOST_HARDWARE_EVENTS = 200
 MOST_NAMED = 8
+FILE_MEMORY = 1200 << 20
 
 
 def triage_target(
@@ -165,9 +167,7 @@ def _parse(
 
 def _one(parser: Parser, evidence: Evidence, *, strict: bool) -> list[Fact]:
     try:
-        found = guarded(
-            f"file {evidence.path}", lambda: list(parser.parse(evidence)), strict=strict
-        )
+        found = guarded(f"file {evidence.path}", partial(_facts, parser, evidence), strict=strict)
     except ParseError as exc:
         return [_gap_of(evidence, exc)]
     facts: list[Fact] = [found] if isinstance(found, Gap) else found
@@ -177,6 +177,14 @@ def _one(parser: Parser, evidence: Evidence, *, strict: bool) -> list[Fact]:
             Gap(what=f"file {evidence.path}", why=damage, origin=Origin(path=evidence.path))
         )
     return facts
+
+
+def _facts(parser: Parser, evidence: Evidence) -> list[Fact]:
+    try:
+        with limited_memory(FILE_MEMORY):
+            return list(parser.parse(evidence))
+    except MemoryError:
+        raise ParseError("it needs more memory than one file may take: not read") from None
 
 
 def _gap_of(evidence: Evidence, exc: ParseError) -> Gap:

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from gpufleet_cli.errors import ParseError
 
 GIB = 1 << 30
-FILE_LIMIT = GIB // 2  # held in memory, and for a moment twice
+FILE_LIMIT = 384 << 20  # held in memory, and for a moment twice
 # Of a larger one its first bytes are kept, and its last: an incident ends a log.
 HEAD_LIMIT = 64 << 20
 READ_LIMIT = 4 * GIB
@@ -169,7 +169,7 @@ class Ends:
     def damage(self) -> str | None:
         if self._head_size + self._tail_size == self.total:
             return None
-        return "over 512 MiB: its first 64 MiB and its end are read, its middle is not"
+        return "over 384 MiB: its first 64 MiB and its end are read, its middle is not"
 
 
 def unpack_head(packed: Packed, size: int) -> bytes:

@@ -478,7 +478,7 @@ def test_size_limit_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert read.startswith(b"".join(lines[:5000]))
     assert read.endswith(b"\n" + b"".join(lines[-5000:]))
     assert len(set(read.splitlines(keepends=True)) - set(lines)) <= 2
-    assert "512 MiB" in str(only.damage())
+    assert "384 MiB" in str(only.damage())
 
 
 def test_large_file_on_disk_is_not_held_whole(
@@ -492,7 +492,7 @@ def test_large_file_on_disk_is_not_held_whole(
     (only,) = read_target(tmp_path).evidences
     assert only.damage() is None
     assert len(only.read()) < 6 << 20
-    assert "512 MiB" in str(only.damage())
+    assert "384 MiB" in str(only.damage())
 
 
 @pytest.mark.parametrize("name", ["x.tar", "x.tar.gz", "x.zip"])
@@ -574,6 +574,13 @@ def test_standard_input(given: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pasted text, or anything that was piped in."""
     monkeypatch.setattr(sys, "stdin", _Stdin(given))
     assert {"standard-input": LINE} == contents(read_target("-"))
+
+
+def test_nothing_on_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt pod name in front of the pipe is no incident."""
+    monkeypatch.setattr(sys, "stdin", _Stdin(b""))
+    with pytest.raises(TargetError, match="nothing came on standard input"):
+        read_target("-")
 
 
 def test_single_file_is_a_target(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ start. Results come back in the order of work."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -12,6 +11,7 @@ from gpufleet_cli.errors import ParseError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import Fact
 from gpufleet_cli.parsers import training_log
+from gpufleet_cli.parsers.safe_pickle import limited_memory
 from gpufleet_cli.parsers.worker_pool import Pool
 
 Stream = Sequence[Evidence]
@@ -22,7 +22,7 @@ MANY_BYTES = 48 << 20
 FEW_BYTES = 4 << 20
 AHEAD = 3
 PATIENCE_S = 600.0
-MEMORY_BYTES = 6 << 30
+MEMORY_BYTES = 1200 << 20
 
 
 def read_streams(
@@ -61,17 +61,17 @@ def read_one(stream: Stream, near_ns: int | None) -> Answer:
 
 def _facts(stream: Stream, near_ns: int | None) -> list[Fact]:
     try:
-        return training_log.parse_stream(stream, near_ns=near_ns)
+        with limited_memory(MEMORY_BYTES):
+            return training_log.parse_stream(stream, near_ns=near_ns)
     except MemoryError:
         raise ParseError(f"{stream[-1].path} needs more memory than a log may take") from None
 
 
 class _Reader:
-    """In a worker: facts of one stream after the other, under a limit of memory."""
+    """In a worker: facts of one stream after the other."""
 
     def __init__(self, near_ns: int | None) -> None:
         self.near_ns = near_ns
-        _limit_memory()
 
     def __call__(self, stream: Stream) -> list[Fact]:
         return _facts(stream, self.near_ns)
@@ -79,12 +79,3 @@ class _Reader:
 
 def _has_content(stream: Stream) -> bool:
     return any(evidence.is_in_memory for evidence in stream)
-
-
-def _limit_memory() -> None:
-    if sys.platform == "linux":
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        limit = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

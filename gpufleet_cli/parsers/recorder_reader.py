@@ -14,8 +14,8 @@ from gpufleet_cli.parsers.recorder_document import Document, document
 from gpufleet_cli.parsers.recorder_names import is_json, rank_in_name
 from gpufleet_cli.parsers.recorder_summary import summarise
 
-LARGEST_FILE = 1 << 30
-LEAST_MEMORY, MOST_MEMORY, MEMORY_PER_BYTE = 256 << 20, 3 << 30, 40
+LARGEST_FILE = 1 << 28
+LEAST_MEMORY, MOST_MEMORY, MEMORY_PER_BYTE = 256 << 20, 1 << 30, 40
 
 RecorderFact = RankDump | Gap
 Job = tuple[str, int, Path | None, bytes | None]
