@@ -222,6 +222,9 @@ def _degrading(case: Case, chosen: Hypothesis | None) -> Question:
     if not chosen.degrades:
         why = chosen.degrades_why or "steps keep their pace"
         return Question(id="degrading-now", answer="no", why=why, gpu_hours_per_hour=0.0)
+    if chosen.xid is not None and chosen.slowdown is None:
+        why = f"XID {chosen.xid} often does; no slower step was read"
+        return Question(id="degrading-now", answer="unknown", why=why)
     lost = None
     if gpus is not None and chosen.slowdown is not None and chosen.slowdown > 1:
         lost = round(gpus * (1 - 1 / chosen.slowdown), 2)

@@ -65,6 +65,13 @@ def test_suspected_corruption_stops_a_running_job(codes: tuple[int, ...]) -> Non
     assert advised([JOB, *running(*events)], STOPPED).action is Action.EVICT_NOW
 
 
+def test_a_slowdown_that_nobody_measured_is_not_claimed() -> None:
+    """79 on a job that still runs: the code often slows or stops one, and no step line says so."""
+    found = advised([JOB, *running(xid(79, gpu=2, at=STOPPED - S))], STOPPED)
+    [slows] = [q for q in found.questions if q.id == "degrading-now"]
+    assert (found.action, slows.answer) == (Action.CORDON_AT_CHECKPOINT, "unknown")
+
+
 def test_48_with_94_is_contained() -> None:
     """The same 48 with 94 beside it waits."""
     events = [xid(48, gpu=2, at=STOPPED - 60 * S), xid(94, gpu=2, at=STOPPED - 60 * S)]
