@@ -1,13 +1,18 @@
-"""topology.json and job.json: what a person or a scheduler knows of the job and no log says.
+"""topology.json, job.json and the tracker of checkpoints: what is known of the job and no log says.
 
     {"world_size": 16, "ranks": [{"rank": 0, "pod": "p-0", "node": "gpu-1", "local_rank": 0,
       "pci_bus_id": "0000:1b:00.0", "gpu_uuid": null}], "dmesg_boot_epoch": "2025-11-10T04:59:30Z"}
     {"name": "train", "world_size": 512, "state": "running", "last_checkpoint_at": "...Z"}
 
+The tracker names the last checkpoint that is whole: `latest_checkpointed_iteration.txt` of Megatron
+(`4050`), `latest` of DeepSpeed (`global_step1200`). It carries no time.
+
 Any value may be null or absent, unknown keys are ignored; a value of the wrong type is a Gap.
 
 >>> list(matches(name, b"{}") for name in ("a/topology.json", "job.json", "notes.json"))
 [True, True, False]
+>>> matches("ckpt/latest", b"global_step1200\\n"), matches("ckpt/latest", b"some log line")
+(True, False)
 """
 
 from __future__ import annotations
@@ -34,6 +39,8 @@ STATES = ("running", "stalled", "aborted", "exited", "unknown")
 MOST_GAPS = 20
 
 _NAMES = ("topology.json", "job.json")
+_TRACKERS = ("latest_checkpointed_iteration.txt", "latest")
+_TRACKED = re.compile(rb"\s{0,80}(?:global_step)?(\d{1,12})\s{0,80}")
 _TOPOLOGY_HEAD = re.compile(rb'"ranks"\s{0,8}:\s{0,8}\[\s{0,200}\{[^{}]{0,2000}"rank"\s{0,8}:')
 _KUBERNETES_HEAD = re.compile(rb'"(?:apiVersion|kind)"\s{0,8}:\s{0,8}"')
 
@@ -41,6 +48,8 @@ _KUBERNETES_HEAD = re.compile(rb'"(?:apiVersion|kind)"\s{0,8}:\s{0,8}"')
 def matches(path: str, head: bytes) -> bool:
     """By the name, or a list of ranks in it; never a Kubernetes object that is called job.json."""
     name = path.rsplit("/", 1)[-1].lower()
+    if name in _TRACKERS:
+        return _TRACKED.fullmatch(head) is not None
     if name in _NAMES:
         return not _KUBERNETES_HEAD.search(head[:4096])
     return name.endswith(".json") and _TOPOLOGY_HEAD.search(head[:8192]) is not None
@@ -50,6 +59,11 @@ def parse(evidence: Evidence) -> Iterator[Fact]:
     """Identity links of a topology, numbers of a job, and a Gap per value of the wrong type."""
     data = evidence.read()
     origin = Origin(path=evidence.path)
+    name = evidence.path.rsplit("/", 1)[-1].lower()
+    if name in _TRACKERS and (tracked := _TRACKED.fullmatch(data)):
+        step = int(tracked[1])
+        yield JobNumbers(source="file", last_checkpoint_step=step, origin=origin)
+        return
     ranks: list[object] | None = None
     try:
         document = next(js.documents(data), None)

@@ -193,6 +193,8 @@ def checkpoints(
             last_step = None
         if numbers.last_checkpoint_step is not None:
             last_step = numbers.last_checkpoint_step
+            if numbers.last_checkpoint_ns is None and last is not None:
+                last_ns = _time_of_step(saves, last_step, last)
         if numbers.checkpoint_interval_s is not None:
             interval, interval_source = numbers.checkpoint_interval_s, numbers.source
     unfinished = [save for save in saves if save.done_ns is None and save.started_ns is not None]
@@ -211,6 +213,14 @@ def checkpoints(
         open_save=open_save,
         origin=None if last is None else last.origin,
     )
+
+
+def _time_of_step(saves: Sequence[Save], step: int, last: Save) -> int | None:
+    """When the checkpoint of a stated step was made, at the latest known time that cannot be too late."""
+    if last.step in (None, step):
+        return last.done_ns
+    named = next((save for save in reversed(saves) if save.step == step), None)
+    return None if named is None else named.done_ns or named.started_ns
 
 
 def _between_saves(done: Sequence[Save]) -> float | None:

@@ -170,3 +170,22 @@ def test_a_kubernetes_job_is_not_ours() -> None:
     assert not job_files.matches("job.json", b'{"apiVersion": "batch/v1", "kind": "Job"}')
     assert job_files.matches("any/ranks.json", json.dumps(TOPOLOGY).encode())
     assert not job_files.matches("case.json", b'{"expected": {"culprit_ranks": [36]}}')
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "step"),
+    [
+        ("c/latest_checkpointed_iteration.txt", b"4050", 4050),
+        ("c/latest", b"global_step1200\n", 1200),
+    ],
+)
+def test_the_tracker_of_checkpoints(path: str, data: bytes, step: int) -> None:
+    """It is written when the checkpoint is whole, so its step counts."""
+    assert job_files.matches(path, data)
+    assert numbers(data, path).last_checkpoint_step == step
+
+
+def test_a_file_that_is_only_called_latest_is_no_tracker() -> None:
+    """Megatron writes `release` for converted weights; a log may be called `latest`."""
+    assert not job_files.matches("logs/latest", b"2026-03-11 step: 5\n")
+    assert not job_files.matches("latest_checkpointed_iteration.txt", b"release")

@@ -22,7 +22,7 @@ from rules.stories import (
     xid,
 )
 
-from gpufleet_cli.facts import Fact, JobNumbers, Progress, Sign, StepPoint
+from gpufleet_cli.facts import Fact, JobNumbers, Origin, Progress, Sign, StepPoint
 from gpufleet_cli.reason.clocks import Offset
 from gpufleet_cli.reason.silence import quieter_by_s
 from gpufleet_cli.verdict import JobState
@@ -147,6 +147,18 @@ def test_a_save_after_the_onset_is_not_the_one_to_restart_from() -> None:
         sign(Sign.SAVE_DURABLE, 0, GAVE_UP, step=200),
     )
     assert case(facts).checkpoints.last_step == 100
+
+
+def test_the_tracker_says_which_save_is_the_last() -> None:
+    """The line of step 200 says scheduled; the tracker names it, so it is whole: at its start, then."""
+    saves = [
+        sign(Sign.SAVE_STARTED, 0, STOPPED - 900 * S, step=100),
+        sign(Sign.SAVE_DURABLE, 0, STOPPED - 890 * S, step=100),
+        sign(Sign.SAVE_STARTED, 0, STOPPED - 300 * S, step=200),
+    ]
+    tracker = JobNumbers(source="file", last_checkpoint_step=200, origin=Origin(path="latest"))
+    found = case([tracker, *hang(*saves)]).checkpoints
+    assert (found.last_step, found.last_ns) == (200, STOPPED - 300 * S)
 
 
 def test_one_checkpoint_told_by_eight_ranks_is_one() -> None:
