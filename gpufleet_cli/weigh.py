@@ -93,14 +93,31 @@ def _total(hypothesis: Hypothesis) -> float:
 def _merge_same(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """Hypotheses of one kind about the same ranks or node are one, with all their claims."""
     merged: list[Hypothesis] = []
+    alike: dict[tuple[object, ...], list[int]] = {}  # a whole fleet can have a fault on each node
     for hypothesis in hypotheses:
-        for index, known in enumerate(merged):
-            if known.kind is hypothesis.kind and _same_culprits(known, hypothesis):
-                merged[index] = _joined(known, hypothesis)
-                break
+        near = sorted({index for key in _keys(hypothesis) for index in alike.get(key, ())})
+        index = next((i for i in near if _same_culprits(merged[i], hypothesis)), len(merged))
+        if index < len(merged):
+            merged[index] = _joined(merged[index], hypothesis)
         else:
             merged.append(hypothesis)
+        for key in _keys(merged[index]):
+            if index not in alike.setdefault(key, []):
+                alike[key].append(index)
     return merged
+
+
+def _keys(hypothesis: Hypothesis) -> list[tuple[object, ...]]:
+    """Hypotheses with the same culprits share one of these."""
+    kind = hypothesis.kind
+    found: list[tuple[object, ...]] = []
+    if hypothesis.ranks:
+        found.append((kind, "ranks", hypothesis.ranks))
+    elif hypothesis.suspects:
+        found.append((kind, "suspects", hypothesis.suspects))
+    if hypothesis.nodes or not found:
+        found.append((kind, "nodes", hypothesis.nodes))
+    return found
 
 
 def _same_culprits(one: Hypothesis, other: Hypothesis) -> bool:
