@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("sources", "parsers"),
     ("reason",),
     ("rules",),
+    ("alike",),
     ("weigh",),
     ("cost",),
     ("prices",),
