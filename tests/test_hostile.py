@@ -227,6 +227,18 @@ def test_nobody_is_healthy_by_a_few_dumps(
     assert report_of(capsys, tmp_path)["verdict"]["kind"] == "undecidable"
 
 
+def test_nobody_is_blamed_for_a_dump_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 1 is innocent: that others wait where its dump is broken proves nothing against it."""
+    for dump in sorted((CASE / "dumps").iterdir()):
+        content = dump.read_bytes()
+        (tmp_path / dump.name).write_bytes(content[:99] if dump.name[-1] == "1" else content)
+    verdict = report_of(capsys, tmp_path)["verdict"]
+    assert (verdict["kind"], verdict["culprits"]) == ("undecidable", [])
+    assert verdict["alternatives"][0]["ranks"] == [1]
+
+
 # --- Archives, folders, targets -------------------------------------------------------------------
 
 

@@ -137,6 +137,8 @@ def _graph_claims(case: Case) -> list[Found]:
         elif root.kind == "hidden":
             single = len(root.ranks) == 1
             weight = claims.GOOD if single else claims.FAIR
+            if set(root.ranks) <= set(graph.unreadable):
+                weight = claims.FAIR  # it lived when it wrote, and may have entered something else
             if root.share < 0.6:
                 weight -= claims.WEAK
             out.append(
