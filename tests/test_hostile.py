@@ -480,6 +480,18 @@ def test_file_that_needs_too_much_memory(
     assert report["job"]["last_step"] == 129
 
 
+def test_long_line_of_json_takes_little_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pattern that keeps a way back for each character takes a hundred times the line."""
+    from gpufleet_cli.parsers import log_workers
+
+    monkeypatch.setattr(log_workers, "MEMORY_BYTES", 200 << 20)
+    entry = {"log": "x" * 5_000_000 + "\n", "stream": "stdout", "time": "2026-03-11T03:41:00Z"}
+    (tmp_path / "job.log").write_text(f"{json.dumps(entry)}\n" * 3, encoding="utf-8")
+    assert "memory" not in missing(report_of(capsys, tmp_path))
+
+
 def test_secrets_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In lines, in the middle of a private key, in names of pods and files; in every output."""
     access, secret, github, hub, password, body = SECRETS

@@ -156,7 +156,7 @@ def _parse(data: bytes) -> tuple[object, bool] | None:
         return None
 
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)  # keeps no way back
 _MAX_DEPTH = 64
 
 
