@@ -3,6 +3,12 @@
 
 def main() -> int:
     """Run the program; the answer is its exit status."""
+    import sys
+
+    if not sys.warnoptions:  # Python's own notes are not for the person who reads a report
+        import warnings
+
+        warnings.simplefilter("ignore")
     try:
         from gpufleet_cli.cli import main as run
 
