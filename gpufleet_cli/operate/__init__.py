@@ -1,0 +1,1 @@
+"""What an operator does beside reading: practice on made incidents, and later acting on a cluster."""
