@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Literal
 
 from gpufleet_cli.facts import Fact, Progress, StepPoint
@@ -110,6 +111,8 @@ _DATA_TIMES = re.compile(
     r"\bdata(?:[_ ](?:load(?:er|ing)?[_ ])?time|[_ ]wait)['\"]?[ =:]{1,3}(?P<time>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>ms|s)?\b"
 )
 Series = Literal["train", "validation"]
+_DIGITS = str.maketrans("123456789", "000000000")
+_SHAPES = 512
 
 
 def recognise(line: LogLine, following: Following) -> Iterator[Fact]:
@@ -142,6 +145,8 @@ def _progress(
 
 def _bar(line: LogLine) -> Progress | None:
     """A tqdm bar, the last one of the line; `global_step=` inside it wins over its own count."""
+    if " [" not in line.text:
+        return None
     bars = list(_BAR.finditer(line.text))
     total = int(bars[-1]["total"]) if bars else None
     found = bars[-1] if bars else _OPEN_BAR.search(line.text)
@@ -176,7 +181,7 @@ def _bar_seconds(rate: str, unit: str) -> float | None:
 
 def _epoch_row(line: LogLine) -> Progress | None:
     """`Epoch: [4]  [ 40/20000] ... time: 3.01 data: 0.01`, and timm's `Train: 0 [  50/1251 ( 4%)]`."""
-    found = _EPOCH_ROW.search(line.text)
+    found = _EPOCH_ROW.search(line.text) if "[" in line.text else None
     if found is None:
         return None
     step, total = int(found["step"]), int(found["total"])
@@ -195,9 +200,10 @@ def _epoch_row(line: LogLine) -> Progress | None:
 
 
 def _megatron(line: LogLine) -> Progress | None:
-    found, time = _MEGATRON.search(line.text), _MEGATRON_TIME.search(line.text)
-    if found is None or "|" not in line.text or "global_step" in line.text:
+    found = _MEGATRON.search(line.text) if "|" in line.text else None
+    if found is None or "global_step" in line.text:
         return None
+    time = _MEGATRON_TIME.search(line.text)
     step_s = None
     if time is not None:
         value = _float(time["time"])
@@ -208,8 +214,8 @@ def _megatron(line: LogLine) -> Progress | None:
 def _nemo_or_generic(line: LogLine) -> Progress | None:
     """Composer, fairseq, NeMo 2, and anything that says `step N` beside a loss or a time."""
     text = line.text
-    for pattern in (_COMPOSER, _UPDATES):
-        found = pattern.search(text)
+    for pattern, word in ((_COMPOSER, "[batch="), (_UPDATES, "num_updates")):
+        found = pattern.search(text) if word in text else None
         if found is not None:
             ups = _UPS.search(text)
             rate = _float(ups["rate"]) if ups is not None else None
@@ -219,35 +225,52 @@ def _nemo_or_generic(line: LogLine) -> Progress | None:
                 total=int(found["total"]) if pattern is _COMPOSER else None,
                 step_s=round(1 / rate, 9) if rate else None,
             )
-    found = _GLOBAL_STEP.search(text) or _STEP.search(text)
-    if found is None or _COMPANION.search(text) is None or _NOT_A_STEP.search(text) is not None:
+    found = (_GLOBAL_STEP.search(text) if "global" in text else None) or _STEP.search(text)
+    if found is None:
         return None
-    total = found.groupdict().get("total")
-    step_s, data_s = _printed_seconds(text)
+    shape = _shape(text.translate(_DIGITS))
+    if shape is None:
+        return None
+    total = found["total"] if found.re is _STEP else None
     return _progress(
         line,
         step=int(found["step"]),
         total=int(total) if total is not None else None,
-        step_s=step_s,
-        data_s=data_s,
+        step_s=_seconds(text, shape[0]),
+        data_s=_seconds(text, shape[1]),
     )
 
 
-def _printed_seconds(text: str) -> tuple[float | None, float | None]:
-    """Seconds per step and seconds of waiting for data, where the line prints them."""
-    step_s = None
+Place = tuple[int, int, str | None]
+"""Where in a line a number stands, and its unit."""
+
+
+@lru_cache(maxsize=_SHAPES)
+def _shape(text: str) -> tuple[Place | None, Place | None] | None:
+    """Of a line with all digits made alike: None unless it tells of a step, else where it prints the
+    seconds per step and those of waiting for data.
+
+    A stream prints the same line at each step but for the digits, and no pattern asked here tells
+    one digit from another: twenty searches a line become one look-up.
+    """
+    if _COMPANION.search(text) is None or _NOT_A_STEP.search(text) is not None:
+        return None
+    step: Place | None = None
     for pattern in _TIMES:
         found = pattern.search(text)
         if found is not None:
             unit = found["unit"] or found.groupdict().get("unit_before")
-            step_s = _seconds(found["time"], unit)
+            step = *found.span("time"), unit
             break
     data = _DATA_TIMES.search(text)
-    return step_s, _seconds(data["time"], data["unit"]) if data is not None else None
+    return step, None if data is None else (*data.span("time"), data["unit"])
 
 
-def _seconds(time: str, unit: str | None) -> float | None:
-    value = _float(time)
+def _seconds(text: str, place: Place | None) -> float | None:
+    if place is None:
+        return None
+    start, end, unit = place
+    value = _float(text[start:end])
     return round(value / 1000, 9) if value is not None and unit == "ms" else value
 
 
