@@ -40,6 +40,8 @@ RETRY_FAILS = 2 / 3
 """Automatic retries succeed one time in three (Lablup, arXiv 2605.09370)."""
 SLOWDOWN = 1.346
 """A slowed job takes so much longer (GREYHOUND, ATC'25: 34.6 % in the mean)."""
+LEFT_S = 4 * 3600.0
+"""How long a fault that does not stop the job goes on when the answer leaves it alone."""
 HAZARD_PER_HOUR = 0.5
 """Extra hazard of a faulty device that has not stopped the job yet."""
 
@@ -245,7 +247,7 @@ def _running(truth: Truth, action: Action, evicted: frozenset[str]) -> float:
         Action.CORDON_AT_CHECKPOINT: cost.wait_gpu_hours(stakes),
         Action.RESTART_JOB: cost.evict_gpu_hours(stakes),
     }
-    leave = cost.leave_gpu_hours(stakes, stakes.interval_s) if is_ill else 0.0
+    leave = cost.leave_gpu_hours(stakes, LEFT_S) if is_ill else 0.0
     best = min(prices[Action.EVICT_NOW], prices[Action.CORDON_AT_CHECKPOINT]) if is_ill else 0.0
     paid = prices.get(action, 0.0)
     if not (is_ill and action in FOR_NODES and truth.nodes <= evicted):
