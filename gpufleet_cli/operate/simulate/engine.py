@@ -18,6 +18,7 @@ from gpufleet_cli.operate.simulate.layout import Layout
 from gpufleet_cli.operate.simulate.programs import Op
 
 LAUNCH_S = 0.0003
+JITTERS = 4096  # a table, so that one place has the same jitter in every run of a world
 EXCHANGED = ("call", "send", "recv", "ring")
 
 Programs = Sequence[Sequence[Op]]
@@ -84,14 +85,17 @@ class _Run:
     ) -> None:
         self.layout, self.programs, self.upset = layout, programs, upset
         self.eager = eager
-        self.rng = Random(seed)
+        rng = Random(seed)
+        self.jitter = [1 + 0.02 * rng.random() for _ in range(JITTERS)]
         self.first = [0]
         for program in programs:
             self.first.append(self.first[-1] + len(program))
         count = self.first[-1]
         self.need = [0] * (2 * count)
         self.at = [0.0] * (2 * count)
-        self.after: list[list[int]] = [[] for _ in range(count)]  # nodes that wait for the end of a call
+        self.after: list[list[int]] = [
+            [] for _ in range(count)
+        ]  # nodes that wait for the end of a call
         self.meeting: list[object] = [None] * count
         self.members: dict[object, int] = {}
         self.arrived: dict[object, list[Place]] = defaultdict(list)
@@ -217,7 +221,7 @@ class _Run:
             self._exchange(here, ready)
 
     def _seconds(self, rank: int, i: int, op: Op) -> float:
-        seconds = op.seconds * (1 + 0.02 * self.rng.random())
+        seconds = op.seconds * self.jitter[(rank * 7919 + i * 104_729) % JITTERS]
         since, factor = self.upset.slow.get(rank, (i + 1, 1.0))
         return seconds * factor if i >= since else seconds
 
@@ -226,7 +230,9 @@ class _Run:
         ops = [self.programs[rank][i] for rank, i in here]
         first = ops[0]
         if first.does == "call" and first.name != "all_to_all":
-            if any((op.name, op.size, op.dtype) != (first.name, first.size, first.dtype) for op in ops):
+            if any(
+                (op.name, op.size, op.dtype) != (first.name, first.size, first.dtype) for op in ops
+            ):
                 return
         elif any(op.does == "ring" for op in ops) and any(op.does != "ring" for op in ops):
             return
@@ -238,7 +244,9 @@ class _Run:
             since, factor = self.upset.slow_links.get(rank, (i + 1, 1.0))
             if i >= since:
                 seconds = max(seconds, first.seconds * factor)
-        left_out = next((self.upset.partial[p] for p in here if p in self.upset.partial), frozenset())
+        left_out = next(
+            (self.upset.partial[p] for p in here if p in self.upset.partial), frozenset()
+        )
         for (rank, i), op in zip(here, ops, strict=True):
             is_over = op.does == "send" and self.eager
             if rank not in left_out and not is_over and (rank, i) not in self.upset.never_ends:

@@ -150,7 +150,7 @@ def _groups(layout: Layout, expert: int) -> tuple[Group, ...]:
         for rank in range(layout.size):
             members.setdefault(key(rank), []).append(rank)
         for ranks in members.values():
-            found.append(Group(number=len(found), role=role, desc=desc, members=tuple(ranks)))  # noqa: PERF401
+            found.append(Group(number=len(found), role=role, desc=desc, members=tuple(ranks)))
 
     add("world", "default_pg", lambda _rank: 0)
     if layout.kind == "fsdp":

@@ -49,10 +49,7 @@ def step(layout: Layout, rank: int, *, seconds: float) -> list[Op]:
         ops = list(_pipelined(layout, rank))
     kernels = sum(op.does == "compute" for op in ops)
     each = seconds / max(1, kernels)
-    return [
-        Op("compute", op.phase, each) if op.does == "compute" else op
-        for op in ops
-    ]
+    return [Op("compute", op.phase, each) if op.does == "compute" else op for op in ops]
 
 
 def _call(group: Group, phase: Phase, name: str, size: tuple[int, ...], *, blocks: bool) -> Op:

@@ -1,0 +1,268 @@
+"""What the files of a world can tell: the smallest set of ranks that they leave.
+
+The record is the simulator's own. Where a file names the cause, that is the set; else a rank without
+a dump is in it where the engine, with that rank stopped instead of the guilty one, leaves everybody
+whose state is known as it was. A rank whose own timeout is in a log waited, and is out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpufleet_cli.operate.simulate import engine
+from gpufleet_cli.operate.simulate.engine import EXCHANGED, Moments, Upset
+from gpufleet_cli.operate.simulate.faults import SLOWING, Plan
+from gpufleet_cli.operate.simulate.layout import Layout
+from gpufleet_cli.operate.simulate.programs import Op
+from gpufleet_cli.operate.simulate.story import HEALTHY, Class, Clue
+
+FEW_SEEN = 0.1
+MOST_TRIES = 10
+DIFFERENT = frozenset({Class.SKIPPED, Class.REORDERED, Class.MISMATCH})
+# Faults of a kernel or a link: others wait with the guilty rank in one operation.
+TOGETHER = frozenset({Class.GPU_STALL, Class.XID_79, Class.XID_119})
+# Two ends of a link, and nothing that tells which of them, or of the links of the ring: a set at best.
+ENDS = frozenset({Class.LINK_IN_FLIGHT, Class.PARTIAL})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the files hold: ranks with a readable dump, ranks whose own timeout line names a call,
+    and the lines that name a cause."""
+
+    dumps: frozenset[int]
+    timed_out: Mapping[int, int]
+    clues: tuple[Clue, ...]
+    timing: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """`ranks` None: nobody is to blame. `settle` says what would decide where `decided` is False."""
+
+    ranks: frozenset[int] | None
+    decided: bool
+    named: bool
+    settle: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """The engine as this world ran it, to ask what another fault would have left."""
+
+    layout: Layout
+    healthy: Sequence[Sequence[Op]]
+    moments: Moments
+    ahead: int
+    eager: bool
+    seed: int
+
+    def run(self, upset: Upset) -> Moments:
+        return engine.run(
+            self.layout, self.healthy, upset, ahead=self.ahead, eager=self.eager, seed=self.seed
+        )
+
+
+def tell(plan: Plan, cls: Class, seen: Seen, replay: Replay) -> Told:
+    """The set, and whether it is the guilty alone."""
+    loud = [clue for clue in seen.clues if clue.loud]
+    if not plan.culprits:
+        return _nobody(cls, seen, loud, replay)
+    if len(plan.faults) > 1:
+        return _two(plan, seen, loud)
+    named = _named(loud)
+    if named == plan.culprits:
+        return Told(ranks=named, decided=True, named=True)
+    if cls in SLOWING:
+        ranks = named or frozenset(range(replay.layout.size))
+        return Told(
+            ranks=ranks, decided=False, named=bool(named), settle="a report of each rank's pace"
+        )
+    if named and plan.by_node and named >= plan.culprits:
+        return Told(ranks=named, decided=True, named=True)
+    ranks = _by_recorders(plan, seen, replay, among=named)
+    return Told(
+        ranks=ranks | plan.culprits,
+        decided=ranks == plan.culprits and cls not in ENDS,
+        named=bool(named),
+        settle=_settle(plan, seen),
+    )
+
+
+def _named(loud: Iterable[Clue]) -> frozenset[int]:
+    """The ranks that all lines which name a cause agree on."""
+    found: frozenset[int] = frozenset()
+    for clue in loud:
+        ranks = frozenset(clue.ranks)
+        found = (found & ranks) or ranks if found else ranks
+    return found
+
+
+def _nobody(cls: Class, seen: Seen, loud: Sequence[Clue], replay: Replay) -> Told:
+    if cls in HEALTHY or cls is Class.IMBALANCE:
+        return Told(ranks=None, decided=True, named=bool(loud))
+    if cls is Class.P2P_DEADLOCK:
+        # a few dumps show that ranks wait for one another only where both ends of a pair left one
+        decided = len(seen.dumps) >= 0.75 * replay.layout.size
+        return Told(
+            ranks=None, decided=decided, named=False, settle="the dumps of both ends of a pair"
+        )
+    return Told(ranks=None, decided=bool(loud), named=bool(loud), settle="kernel logs of the nodes")
+
+
+def _two(plan: Plan, seen: Seen, loud: Sequence[Clue]) -> Told:
+    """Two guilty ranks: each must be shown by its own dump or by a line."""
+    by_line = frozenset(r for clue in loud for r in clue.ranks if len(clue.ranks) == 1)
+    shown = {r for r in plan.culprits if r in seen.dumps or r in by_line}
+    everyone = frozenset(r for clue in loud for r in clue.ranks) | plan.culprits
+    return Told(
+        ranks=everyone,
+        decided=shown == plan.culprits,
+        named=bool(loud),
+        settle="the dumps of both ranks",
+    )
+
+
+def _settle(plan: Plan, seen: Seen) -> str:
+    if plan.suspects and not seen.timing:
+        return "start times of kernels (TORCH_NCCL_ENABLE_TIMING=1), stacks, an XID on a member"
+    return "the dumps of the ranks that left none, and logs of their nodes"
+
+
+# --- By the recorders -------------------------------------------------------------------------------
+
+
+def _by_recorders(
+    plan: Plan, seen: Seen, replay: Replay, *, among: frozenset[int]
+) -> frozenset[int]:
+    guilty = plan.culprits
+    cls = plan.faults[0].cls
+    if guilty <= seen.dumps:
+        if not plan.suspects:
+            return _with_twin(plan, seen, replay, cls)
+        if seen.timing and cls in TOGETHER:
+            return guilty
+    known = seen.dumps | seen.timed_out.keys()
+    everyone = frozenset(range(replay.layout.size))
+    pool = everyone - known - guilty
+    if among:
+        pool &= among
+    if len(known) < FEW_SEEN * replay.layout.size:
+        return pool | guilty | (plan.suspects & among if among else plan.suspects)
+    could = {rank for rank in sorted(pool) if _could_be(rank, seen, replay)}
+    alike = plan.suspects & among if among else plan.suspects
+    return frozenset(could) | guilty | alike
+
+
+def _with_twin(plan: Plan, seen: Seen, replay: Replay, cls: Class) -> frozenset[int]:
+    """A rank whose program differs is told by its peers; two alone cannot tell which is odd."""
+    if cls not in DIFFERENT:
+        return plan.culprits
+    call = plan.faults[0].call
+    assert call is not None
+    rank = next(iter(plan.culprits))
+    op = replay.healthy[rank][call]
+    assert op.group is not None
+    alike = [r for r in _peers(replay.layout, rank) if r in seen.dumps]
+    members = [r for r in op.group.members if r in seen.dumps]
+    if len(members) > 2 or len(alike) > 2:
+        return plan.culprits
+    return frozenset(members) | plan.culprits
+
+
+def _peers(layout: Layout, rank: int) -> list[int]:
+    """Ranks that run the same program: those of one pipeline stage."""
+    stage = layout.place(rank)[3]
+    return [r for r in range(layout.size) if layout.place(r)[3] == stage]
+
+
+def _could_be(rank: int, seen: Seen, replay: Replay) -> bool:
+    """Whether a stop of this rank, alone, leaves all that is seen as it is."""
+    return any(_search(rank, seen, replay, kind) for kind in ("host", "gpu"))
+
+
+def _search(rank: int, seen: Seen, replay: Replay, kind: str) -> bool:
+    calls = [i for i, op in enumerate(replay.healthy[rank]) if op.does in EXCHANGED]
+    first = next(
+        (k for k, i in enumerate(calls) if not _is_past(rank, i, seen, replay)), len(calls)
+    )
+    for i in calls[first : first + MOST_TRIES]:
+        if kind == "host":
+            upset = Upset(host_stops={rank: i})
+        else:
+            dead = frozenset((rank, j) for j in range(i, len(replay.healthy[rank])))
+            upset = Upset(never_starts=dead)
+        order = _compare(replay.run(upset), seen, replay)
+        if order == 0:
+            return True
+        if order > 0:
+            return False
+    return False
+
+
+def _is_past(rank: int, call: int, seen: Seen, replay: Replay) -> bool:
+    """Whether a rank with a dump saw the end of this collective: then this one had entered it."""
+    op = replay.healthy[rank][call]
+    if op.does != "call":
+        return False
+    assert op.group is not None
+    nth = sum(
+        o.does in ("call", "ring") and o.group is op.group for o in replay.healthy[rank][: call + 1]
+    )
+    for member in op.group.members:
+        if member == rank or member not in seen.dumps:
+            continue
+        same = _nth(replay, member, op.group.number, nth)
+        if same is not None and replay.moments.done[member][same] is not None:
+            return True
+    return False
+
+
+def _nth(replay: Replay, rank: int, group: int, nth: int) -> int | None:
+    count = 0
+    for i, op in enumerate(replay.healthy[rank]):
+        if op.does in ("call", "ring") and op.group is not None and op.group.number == group:
+            count += 1
+            if count == nth:
+                return i
+    return None
+
+
+def _compare(other: Moments, seen: Seen, replay: Replay) -> int:
+    """0: the same for all that are seen; 1: somebody came further, so it must have stopped earlier;
+    -1: nobody came further and somebody less far."""
+    behind = False
+    for rank in seen.dumps:
+        for mine, theirs in (
+            (replay.moments.enqueued[rank], other.enqueued[rank]),
+            (replay.moments.done[rank], other.done[rank]),
+        ):
+            for a, b in zip(mine, theirs, strict=False):
+                if (a is None) != (b is None):
+                    if a is None:
+                        return 1
+                    behind = True
+    for rank, call in seen.timed_out.items():
+        if rank in seen.dumps:
+            continue
+        blocked = _blocked(other, replay.healthy, rank)
+        if blocked is None or blocked > call:
+            return 1
+        if blocked < call:
+            behind = True
+    return -1 if behind else 0
+
+
+def _blocked(moments: Moments, programs: Sequence[Sequence[Op]], rank: int) -> int | None:
+    """The first call that was enqueued and never ended."""
+    return next(
+        (
+            i
+            for i, at in enumerate(moments.enqueued[rank])
+            if at is not None
+            and moments.done[rank][i] is None
+            and programs[rank][i].does in EXCHANGED
+        ),
+        None,
+    )

@@ -1,0 +1,381 @@
+"""One made incident: seed, class, size and losses to files and truth.
+
+The same arguments give the same bytes. Everything that a world draws comes from one seeded source
+a part, so that losing more dumps of a world leaves its story as it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from gpufleet_cli.operate.simulate import (
+    cluster_files,
+    dump_files,
+    engine,
+    faults,
+    kernel_files,
+    layout,
+    log_files,
+    programs,
+    teardown,
+    told,
+)
+from gpufleet_cli.operate.simulate.engine import Moments, Upset
+from gpufleet_cli.operate.simulate.faults import Plan, Setting
+from gpufleet_cli.operate.simulate.layout import Layout
+from gpufleet_cli.operate.simulate.story import (
+    HEALTHY,
+    RUNNING,
+    Class,
+    Ending,
+    Save,
+    Story,
+    Style,
+)
+from gpufleet_cli.operate.simulate.teardown import Aftermath
+from gpufleet_cli.operate.simulate.told import Replay, Seen, Told
+from gpufleet_cli.operate.simulate.truth import Truth
+from gpufleet_cli.verdict import Kind
+
+STEPS, SLOW_STEPS = 3, 12
+EPOCH_NS = 1_772_000_000_000_000_000
+FRAMEWORKS = ("torchtitan", "megatron", "deepspeed", "lightning", "nemo", "plain")
+WRAPPERS = (
+    "torchrun-tree",
+    "kubectl-prefix",
+    "pod-files",
+    "cri",
+    "docker-json",
+    "loki-json",
+    "stern",
+    "srun-label",
+    "cloudwatch",
+    "rank-files",
+)
+SKEWS_S = (0.0, 0.1, 30.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The files of an incident by path, and what is true of it."""
+
+    files: Mapping[str, bytes] = field(repr=False)
+    truth: Truth
+    story: Story = field(repr=False)
+
+    def write(self, folder: Path) -> None:
+        """Put the files below a folder; the truth is not among them."""
+        for path, content in self.files.items():
+            to = folder / path
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(content)
+
+
+def make(cls: Class, *, seed: int, size: int = 64, lost: float = 0.0) -> World:
+    """A world of a class. `lost` is the part of the dumps that is gone; 0.95 and more: one node's are
+    left, 1: none."""
+    draw = _Draws(cls, seed)
+    story, plan, replay = _happen(draw, cls, seed, size, no_dumps=lost >= 1)
+    left, dumps = _dumps(story, plan, draw("dumps"), lost)
+    logs = log_files.write(story, draw("logs"))
+    cluster = cluster_files.write(story, draw("cluster"))
+    kernel = kernel_files.write(story, draw("kernel"), bus_known=_bus_known(story))
+    files = {**cluster.files, **kernel.files, **logs.files, **dumps}
+    seen = Seen(
+        dumps=frozenset(left),
+        timed_out=logs.timed_out,
+        clues=(*logs.clues, *kernel.clues, *cluster.clues),
+        timing=story.style.timing,
+    )
+    found = told.tell(plan, cls, seen, replay)
+    return World(files=files, truth=_truth(story, plan, found, lost), story=story)
+
+
+def _bus_known(story: Story) -> bool:
+    return story.style.identity in ("topology", "pods")
+
+
+class _Draws:
+    """A source of randomness for each part of a world."""
+
+    def __init__(self, cls: Class, seed: int) -> None:
+        self.base = f"{cls}/{seed}"
+
+    def __call__(self, part: str) -> Random:
+        return Random(int.from_bytes(hashlib.sha256(f"{self.base}/{part}".encode()).digest()[:8]))
+
+
+# --- What happens ----------------------------------------------------------------------------------
+
+
+def _happen(
+    draw: _Draws, cls: Class, seed: int, size: int, *, no_dumps: bool
+) -> tuple[Story, Plan, Replay]:
+    rng = draw("job")
+    style = _style(draw("style"), no_dumps=no_dumps)
+    job = layout.make(rng, size=size, kind=_layout_kind(cls, rng))
+    kernels_s = rng.choice((0.3, 0.8, 2.0, 6.0))
+    steps = SLOW_STEPS if cls in faults.SLOWING else STEPS
+    each = [programs.step(job, rank, seconds=kernels_s) for rank in range(size)]
+    calls = [program * steps for program in each]
+    ahead, eager = rng.choice((4, 12, 30, 60)), rng.random() < 0.5 and cls is not Class.P2P_DEADLOCK
+    engine_seed = rng.randrange(1 << 30)
+
+    def run(upset: Upset, of: list[list[programs.Op]]) -> Moments:
+        return engine.run(job, of, upset, ahead=ahead, eager=eager, seed=engine_seed)
+
+    setting = Setting(
+        layout=job,
+        programs=calls,
+        healthy=run(Upset(), calls),
+        steps=steps,
+        rng=draw("fault"),
+    )
+    plan, moments = _hanging(setting, cls, run)
+    timeout_s = rng.choice((600.0, 600.0, 300.0, 1800.0))
+    after = _after(draw("after"), cls, job, plan, moments, timeout_s, style)
+    story = _story(draw, cls, seed, setting, plan, moments, after, timeout_s, style, len(each[0]))
+    replay = Replay(
+        layout=job, healthy=calls, moments=moments, ahead=ahead, eager=eager, seed=engine_seed
+    )
+    return story, plan, replay
+
+
+def _layout_kind(cls: Class, rng: Random) -> layout.Kind:
+    if cls in faults.PIPELINED:
+        return rng.choice(("megatron", "experts"))
+    return rng.choice(layout.KINDS)
+
+
+def _hanging(setting: Setting, cls: Class, run: object) -> tuple[Plan, Moments]:
+    """A plan that really stops the job, where its class does."""
+    assert callable(run)
+    while True:
+        plan = faults.MAKERS[cls](setting, cls)
+        moments: Moments = run(plan.upset, plan.programs)
+        if cls in RUNNING or cls is Class.RENDEZVOUS or _hangs(setting.layout, moments, plan):
+            return plan, moments
+
+
+def _hangs(job: Layout, moments: Moments, plan: Plan) -> bool:
+    """Nobody comes to the end of the window, but ranks that are guilty themselves."""
+    ended = [r for r in range(job.size) if moments.done[r][-1] is not None]
+    return not set(ended) - plan.culprits and len(ended) < job.size
+
+
+def _style(rng: Random, *, no_dumps: bool) -> Style:
+    torch = rng.choice(("2.4", "2.6", "2.8", "2.10") + (("2.1",) if no_dumps else ()))
+    return Style(
+        framework=rng.choice(FRAMEWORKS),
+        wrapper=rng.choice(WRAPPERS),
+        torch=torch,
+        timing=rng.random() < 0.4,
+        frames=rng.random() < 0.7,
+        ring=rng.choice((60, 100, 200, 400)),
+        as_json=rng.random() < 0.15,
+        only_active=rng.random() < 0.05,
+        identity=rng.choice(("topology", "topology", "pods", "logs")),
+        rank0_only=rng.random() < 0.12,
+        lost_prefixes=rng.random() < 0.08,
+    )
+
+
+def _after(
+    rng: Random,
+    cls: Class,
+    job: Layout,
+    plan: Plan,
+    moments: Moments,
+    timeout_s: float,
+    style: Style,
+) -> Aftermath:
+    if cls not in RUNNING and cls is not Class.RENDEZVOUS:
+        signals = style.torch not in ("2.1",)
+        return teardown.follow(job, plan, moments, timeout_s=timeout_s, signals=signals, rng=rng)
+    found = Aftermath()
+    found.endings = [Ending(rank=r, how="alive", at_s=None) for r in range(job.size)]
+    if cls is Class.RENDEZVOUS:
+        found.captured_s = rng.uniform(700, 2000)
+        return found
+    if cls in HEALTHY:
+        found.captured_s = plan.at_s + rng.uniform(0.02, 0.3) * timeout_s
+    else:
+        last = max(at for m in moments.done for at in m if at is not None)
+        found.captured_s = 0.93 * last
+    if rng.random() < 0.3:
+        found.dumped = {r: found.captured_s - rng.uniform(0.0, 0.05) for r in range(job.size)}
+    return found
+
+
+def _story(
+    draw: _Draws,
+    cls: Class,
+    seed: int,
+    setting: Setting,
+    plan: Plan,
+    moments: Moments,
+    after: Aftermath,
+    timeout_s: float,
+    style: Style,
+    each: int,
+) -> Story:
+    rng = draw("story")
+    job = setting.layout
+    steps_before = rng.choice((40, 150, 700, 3000))
+    every = rng.choice((20, 50, 100, 250))
+    first = steps_before + rng.choice((0, 0, 5000))
+    saving = cls in (Class.CHECKPOINT_STALL, Class.STORAGE, Class.CHECKPOINT)
+    first = first - first % every if saving else first - first % every + every // 2
+    healthy = _step_ends(setting.programs, setting.healthy, setting.steps)
+    step_seconds = healthy[0][1] - healthy[0][0]
+    ends = _step_ends(plan.programs, moments, setting.steps)
+    if cls is Class.RENDEZVOUS:
+        steps_before, first = 0, 0
+    return Story(
+        seed=seed,
+        cls=cls,
+        layout=job,
+        style=style,
+        programs=plan.programs,
+        moments=moments,
+        start_ns=EPOCH_NS + rng.randrange(20_000_000) * 1_000_000_000 + rng.randrange(10**9),
+        first_step=first,
+        step_seconds=step_seconds,
+        steps_before=steps_before,
+        healthy_step=each,
+        step_ends=ends,
+        faults=plan.faults,
+        decoys=plan.decoys,
+        firings=tuple(after.firings),
+        signalled=after.signalled,
+        dumped=after.dumped,
+        endings=tuple(after.endings),
+        saves=_saves(cls, plan, first, after.captured_s, rng) if saving else (),
+        timeout_s=timeout_s,
+        checkpoint_every=every,
+        captured_s=after.captured_s,
+        skew_s=_skews(rng, len(job.nodes)),
+    )
+
+
+def _saves(cls: Class, plan: Plan, step: int, captured_s: float, rng: Random) -> tuple[Save, ...]:
+    began = plan.at_s + 0.01
+    ended = began + rng.uniform(2, 20) if cls is Class.CHECKPOINT_STALL else None
+    return (Save(step=step, began_s=began, ended_s=ended),)
+
+
+def _step_ends(
+    of: list[list[programs.Op]], moments: Moments, steps: int
+) -> tuple[tuple[float, ...], ...]:
+    """When each rank's CPU came to the end of each step: at its sync and what follows it."""
+    found = []
+    for program, enqueued in zip(of, moments.enqueued, strict=True):
+        each = len(program) // steps
+        ends = []
+        for step in range(1, steps + 1):
+            at = enqueued[min(step * each, len(program)) - 1]
+            if at is None:
+                break
+            ends.append(at)
+        found.append(tuple(ends))
+    return tuple(found)
+
+
+def _skews(rng: Random, nodes: int) -> tuple[float, ...]:
+    widest = rng.choice(SKEWS_S)
+    found = [rng.uniform(-widest, widest) for _ in range(nodes)]
+    if nodes > 1 and rng.random() < 0.1:
+        found[rng.randrange(nodes)] += 3600.0
+    return tuple(found)
+
+
+# --- What is left ----------------------------------------------------------------------------------
+
+
+def _dumps(
+    story: Story, plan: Plan, rng: Random, lost: float
+) -> tuple[list[int], dict[str, bytes]]:
+    """The ranks whose dumps are left, whole, and the files: some that are lost are cut or stale."""
+    written = sorted(story.dumped)
+    if lost >= 1 or not written:
+        return [], {}
+    gone = _lost(story, plan, rng, written, lost)
+    left = [rank for rank in written if rank not in gone]
+    files = dump_files.write(story, rng, ranks=written)
+    damaged = rng.random() < 0.3
+    for path in sorted(files):
+        rank = int(path.rpartition("_")[2])
+        if rank not in gone:
+            continue
+        content = files.pop(path)
+        if damaged and rng.random() < 0.3:
+            files[path] = content[: rng.randrange(len(content) // 2)]
+    return left, files
+
+
+def _lost(story: Story, plan: Plan, rng: Random, written: list[int], lost: float) -> set[int]:
+    if lost >= 0.95:
+        node = rng.randrange(len(story.layout.nodes))
+        return set(written) - set(story.layout.ranks_of(node))
+    gone = {rank for rank in written if rng.random() < lost}
+    if lost > 0:
+        if rng.random() < 0.4:
+            gone |= plan.culprits
+        if rng.random() < 0.15:
+            gone |= set(story.layout.ranks_of(rng.randrange(len(story.layout.nodes))))
+    return gone
+
+
+def _truth(story: Story, plan: Plan, found: Told, lost: float) -> Truth:
+    job = story.layout
+    kinds = plan.kinds
+    if not found.named and plan.culprits:
+        kinds = kinds | {Kind.RANK_MISSING}
+    if not plan.culprits and not found.decided:
+        kinds = kinds | {Kind.UNDECIDABLE}
+    return Truth(
+        cls=story.cls,
+        seed=story.seed,
+        size=job.size,
+        lost=lost,
+        kinds=kinds,
+        culprits=plan.culprits,
+        nodes=frozenset(job.nodes[i] for i in plan.node_indexes),
+        by_node=plan.by_node,
+        may_name=plan.may_name,
+        told=found.ranks,
+        decided=found.decided,
+        settle=found.settle,
+        side=plan.side,
+        stopped=story.cls not in RUNNING,
+        as_of_ns=story.wall_ns(story.captured_s),
+        node_of=tuple(job.node_of(r) for r in range(job.size)),
+        summary=_summary(story, plan),
+    )
+
+
+def _summary(story: Story, plan: Plan) -> str:
+    what = " and ".join(str(fault.cls) for fault in plan.faults)
+    who = ", ".join(map(str, sorted(plan.culprits))) or "nobody"
+    return f"{what}: {who}"
+
+
+def as_json(truth: Truth) -> str:
+    """The truth as text, for a file beside the evidence and never in it."""
+    plain = {
+        "class": truth.cls,
+        "seed": truth.seed,
+        "size": truth.size,
+        "kinds": sorted(truth.kinds),
+        "culprits": sorted(truth.culprits),
+        "nodes": sorted(truth.nodes),
+        "told": None if truth.told is None else sorted(truth.told),
+        "decided": truth.decided,
+        "summary": truth.summary,
+    }
+    return json.dumps(plain, indent=1)
