@@ -224,7 +224,8 @@ def _network_error(story: Story, ending: Ending, rng: Random) -> Iterator[Line]:
     text, source = _broken(story, rank, peer, over_wire=over_wire)
     kinds: tuple[Kind, ...] = faults[0].kinds if faults and over_wire else ()
     node = tuple(layout.ranks_of(layout.node_index(peer)))
-    says = Says(node, kinds, loud=False, text=text) if faults else None
+    known = not over_wire or story.style.identity == "pods"  # else nothing says whose address it is
+    says = Says(node, kinds, loud=False, text=text) if faults and known else None
     ns = rank_ns(story, rank, ending.at_s - 0.3)
     yield Line(ns, rank, False, "")
     yield Line(ns, rank, False, ll.nccl_warn(story, rank, ns, source, text), says)
@@ -267,15 +268,17 @@ def rendezvous_lines(story: Story, began_s: float) -> Iterator[Line]:
         return
     layout, absent = story.layout, set(fault.ranks)
     master = layout.pods[0] if story.style.wrapper not in identities.BARE else layout.nodes[0]
-    waited = story.timeout_s + 1
-    ends = {e.rank: e.at_s for e in story.endings}
-    usual = min(began_s + waited, story.captured_s - 2)
-    for rank in range(layout.size):
-        if rank in absent:
-            continue
-        end = ends.get(rank)
-        at = usual + 1.5 * (rank > 0) + rank % 8 * 0.02 if end is None else end - 0.02
-        yield from _waited(story, fault, rank, at, master, waited)
+    ends = {e.rank: e.at_s for e in story.endings if e.rank not in absent}
+    first = min((at for at in ends.values() if at is not None), default=None)
+    if first is None:
+        fits = [s for s in (300, 600, 900, 1800) if began_s + s + 6 < story.captured_s]
+        if not fits:
+            return
+        first = began_s + fits[-1] + 1
+    for rank in sorted(ends):
+        end = ends[rank]
+        at = first + 1.5 * (rank > 0) + rank % 8 * 0.02 if end is None else end - 0.02
+        yield from _waited(story, fault, rank, at, master, first - began_s)
 
 
 def _waited(

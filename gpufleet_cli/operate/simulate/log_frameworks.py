@@ -76,7 +76,7 @@ def logged_steps(story: Story, rng: Random) -> list[Logged]:
             at_s += rng.uniform(-0.35, 0.35) * story.step_seconds
         took = story.step_seconds if last_s is None else at_s - last_s
         last_s = at_s
-        if step % every == 0:
+        if step % every == 0 and step >= 0:
             found.append(Logged(step=step, at_s=at_s, took_s=took, since=every))
     window = max((len(ends) for ends in story.step_ends), default=0)
     for number in range(window):
@@ -322,7 +322,7 @@ def save_lines(story: Story, saves: list[Save]) -> Iterator[Line]:
     kinds = tuple(sorted({k for f in story.faults if f.cls in STUCK_IN_A_SAVE for k in f.kinds}))
     writer = _SAVERS[story.style.framework]
     for save in saves:
-        hangs = stuck if save.ended_s is None else set()
+        hangs = stuck if save in story.saves else set()
         yield from writer(story, save, hangs, kinds)
 
 
@@ -331,10 +331,10 @@ Kinds = tuple[Kind, ...]
 
 def _own_end(story: Story, save: Save, rank: int, hangs: set[int]) -> float | None:
     """When the part of a rank was written: never for those that hang, nor in a save that is open."""
-    if save.ended_s is not None:
-        return save.ended_s
-    if not hangs or rank in hangs:
+    if rank in hangs:
         return None
+    if save.ended_s is not None or not hangs:
+        return save.ended_s
     return save.began_s + 0.3 * story.step_seconds + rank % 8 * 0.01
 
 
@@ -368,7 +368,7 @@ def _save_megatron(story: Story, save: Save, hangs: set[int], kinds: Kinds) -> I
     text = f"saving checkpoint at iteration {save.step:7} to /ckpt/run7 in torch_dist format"
     says = Says(tuple(range(story.layout.size)), kinds, loud=False) if hangs else None
     yield Line(ns, 0, False, text, says)
-    if save.ended_s is not None:
+    if save.ended_s is not None and not hangs:
         mark = " [ t 1/2, p 1/1 ]" if story.style.torch not in ("2.1", "2.4") else ""
         text = f"  successfully saved checkpoint from iteration {save.step:7} to /ckpt/run7{mark}"
         yield Line(rank_ns(story, 0, save.ended_s), 0, False, text)
@@ -392,7 +392,7 @@ def _save_deepspeed(story: Story, save: Save, hangs: set[int], kinds: Kinds) -> 
             ns = rank_ns(story, rank, end - 0.01)
             text = f"[{ll.day_ms(ns)}] {engine}:23:save] [Torch] Saved {part}."
             yield Line(ns, rank, False, text)
-    if save.ended_s is not None:
+    if save.ended_s is not None and not hangs:
         ns = rank_ns(story, 0, save.ended_s)
         text = f"[{ll.day_ms(ns)}] {engine}:33:commit] [Torch] Checkpoint global_step{save.step} is ready now!"
         yield Line(ns, 0, False, text)
@@ -415,7 +415,7 @@ def _save_nemo(story: Story, save: Save, hangs: set[int], kinds: Kinds) -> Itera
     text = f"Scheduled async checkpoint save for {where}"
     says = Says(tuple(range(story.layout.size)), kinds, loud=False) if hangs else None
     yield Line(rank_ns(story, 0, save.began_s), 0, False, text, says)
-    if save.ended_s is None:
+    if save.ended_s is None or hangs:
         return
     started = f"{story.wall_ns(save.began_s) / 1e9:.3f}s"
     took = f"{save.ended_s - save.began_s:.3f}s"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from random import Random
 
-from gpufleet_cli.operate.simulate import identities
+from gpufleet_cli.operate.simulate import gathered, identities
 from gpufleet_cli.operate.simulate import log_lines as ll
 from gpufleet_cli.operate.simulate.log_lines import Line
 from gpufleet_cli.operate.simulate.story import Story
@@ -209,7 +209,7 @@ def _docker(story: Story, lines: list[Line], rng: Random) -> Wrapped:
     tag = _tagger(story, rng)
 
     def path(index: int) -> str:
-        name = (identities.pod_uid(story, index).replace("-", "") * 2)[:64]
+        name = gathered.container_id(story, index)
         return f"logs/{story.layout.nodes[index]}/containers/{name}/{name}-json.log"
 
     dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
