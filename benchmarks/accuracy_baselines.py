@@ -52,71 +52,98 @@ def named(files: Files, folder: Path, *, size: int, analyser: str | None) -> dic
 
 Line = tuple[int, float, str]  # rank, seconds, text
 
-_RANK_IN_LINE = re.compile(r"\[rank(\d+)\]|\[Global Rank (\d+)\]|^\s*(\d+): ", re.IGNORECASE)
-_LOCAL_IN_LINE = re.compile(r"\[default(\d+)\]:|^\[[\w-]*?(\d+)\]:")
-_RANK_IN_PATH = re.compile(r"(?<![a-z])rank[_\-.=]?(\d+)(?!\d)", re.IGNORECASE)
-_LOCAL_IN_PATH = re.compile(r"/(\d+)/(?:stdout|stderr|error)|local[_-]?rank[_-]?(\d+)")
-_POD_IN_PATH = re.compile(r"(?:node|worker|pod|[a-z0-9])[_-](\d+)(?=[/_.]|$)")
+_RANK_IN_LINE = re.compile(r"\[rank(\d+)\]|^\s*(\d+): ")
+_LOCAL_IN_LINE = re.compile(r"\[default(\d+)\]:")
+_RANK_IN_PATH = re.compile(r"/rank_?(\d+)\.log$")
+_LOCAL_IN_PATH = re.compile(r"/(\d+)/(?:stdout|stderr)\.log$")
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*[a-z0-9]")
+_NUMBERED = re.compile(r"[a-z0-9-]*[a-z][a-z0-9-]*-(\d+)")
 _ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
 _GLOG = re.compile(r"[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?")
 _ERROR = re.compile(
     r"error|exception|traceback|fatal|abort|timed? ?out|killed|segmentation|signal", re.IGNORECASE
 )
+_PREFIX = 120
 
 
 def log_lines(files: Files, size: int) -> Iterator[Line]:
     """Every dated line of which a rank can be told."""
-    nodes = nodes_of(files)
+    homes = first_ranks(files, size)
     for path in sorted(files):
-        if not is_log(path, files[path]):
+        if not path.startswith("logs/"):
             continue
-        home = _first(_RANK_IN_PATH, path)
+        whole = _first(_RANK_IN_PATH, path)
         local = _first(_LOCAL_IN_PATH, path)
-        base = base_rank(path, nodes, size)
         at: float | None = None
-        for text in files[path].decode("utf-8", "replace").splitlines():
-            at = seconds(text) if seconds(text) is not None else at
-            rank = _first(_RANK_IN_LINE, text)
+        for where, stamp, text in records(path, files[path]):
+            at = stamp if stamp is not None else at
+            rank = whole if whole is not None else _first(_RANK_IN_LINE, text)
             if rank is None:
-                inside = _first(_LOCAL_IN_LINE, text)
-                inside = local if inside is None else inside
-                rank = home if home is not None else None if inside is None else base + inside
+                inside = local if local is not None else _first(_LOCAL_IN_LINE, text)
+                base = first_rank(f"{where} {text[:_PREFIX]}", homes, size)
+                rank = None if inside is None or base is None else base + inside
             if rank is not None and at is not None and rank < size:
                 yield rank, at, text
 
 
-def is_log(path: str, content: bytes) -> bool:
-    head = content[:4096].lstrip()
-    is_data = head[:1] in (b"\x80", b"{", b"[") and not head.startswith((b"[rank", b"[default"))
-    is_kernel = b"NVRM" in head or b"kernel:" in head or "kern" in path or "dmesg" in path
-    return not ((is_data and path.endswith((".json", *"0123456789"))) or is_kernel)
+def records(path: str, content: bytes) -> Iterator[tuple[str, float | None, str]]:
+    """(where, when, line) of a plain log, of Docker's JSON lines, or of what Loki or CloudWatch answer."""
+    if path.endswith("-json.log"):
+        for line in content.splitlines():
+            row = json.loads(line)
+            yield path, seconds(row["time"]), row["log"]
+        return
+    if not path.endswith(".json"):
+        for text in content.decode("utf-8", "replace").splitlines():
+            yield path, seconds(text), text
+        return
+    found = json.loads(content)
+    for event in found.get("events", ()):
+        yield event["logStreamName"], event["timestamp"] / 1e3, event["message"]
+    for stream in found.get("data", {}).get("result", ()):
+        for ns, text in stream["values"]:
+            yield stream["stream"]["pod"], int(ns) / 1e9, text
 
 
-def nodes_of(files: Files) -> dict[str, int]:
-    """First rank of each pod and node, by a map in the files."""
+def first_ranks(files: Files, size: int) -> dict[str, int]:
+    """First rank of each pod and node, by what maps there are; else nodes in the order of their names."""
     first: dict[str, int] = {}
-    for path in files:
-        if path.rsplit("/", 1)[-1] == "topology.json":
-            for row in json.loads(files[path]).get("ranks", ()):
-                for key in ("pod", "node"):
-                    if row.get(key):
-                        first[row[key]] = min(first.get(row[key], row["rank"]), row["rank"])
+    for row in json.loads(files.get("topology.json", b"{}")).get("ranks", ()):
+        for name in (row.get("pod"), row.get("node")):
+            if name:
+                first[name] = min(first.get(name, row["rank"]), row["rank"])
+    for pod in json.loads(files.get("pods.json", b"{}")).get("items", ()):
+        name = pod["metadata"]["name"]
+        match = _NUMBERED.fullmatch(name)
+        if match is not None:
+            for known in (name, pod.get("spec", {}).get("nodeName")):
+                first.setdefault(known, int(match[1]) * gpus_of(size))
+    folders = sorted({p.split("/")[1] for p in files if p.startswith("logs/") and p.count("/") > 1})
+    if len(folders) == -(-size // gpus_of(size)):
+        for index, folder in enumerate(folders):
+            first.setdefault(folder, index * gpus_of(size))
     return first
 
 
-def base_rank(path: str, nodes: Mapping[str, int], size: int) -> int:
-    """The first rank of the pod or node in a path."""
-    parts = {part.rsplit(".log", 1)[0] for part in path.split("/")}
-    known = [nodes[part] for part in parts if part in nodes]
-    if known:
-        return known[0]
-    numbers = [int(n) for part in path.split("/") for n in _POD_IN_PATH.findall(part)]
-    gpus = 8 if size > 16 else 4
-    return numbers[-1] * gpus if numbers else 0
+def gpus_of(size: int) -> int:
+    return 8 if size > 16 else 4
+
+
+def first_rank(where: str, homes: Mapping[str, int], size: int) -> int | None:
+    """Of the pod or node that is named there; a pod that no map has, by its number."""
+    names = [name.removesuffix(".log") for name in _NAME.findall(where)]
+    for name in names:
+        if name in homes:
+            return homes[name]
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match is not None and int(match[1]) * gpus_of(size) < size:
+            return int(match[1]) * gpus_of(size)
+    return None
 
 
 def seconds(text: str) -> float | None:
-    """The first moment in a line, whatever its zone; years are not told by every writer."""
+    """The first moment in a line, whatever its zone; the year where it is told."""
     if match := _ISO.search(text):
         year, month, day, hour, minute, second = (int(g) for g in match.groups()[:6])
     elif match := _GLOG.search(text):
