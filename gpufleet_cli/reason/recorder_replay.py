@@ -18,6 +18,9 @@ from gpufleet_cli.parsers.recorder_program import OpKind, unpack
 from gpufleet_cli.reason import recorder_world
 from gpufleet_cli.reason.recorder_world import Group, Role, Slot, Wait, World
 
+MOST_ALIKE = 8
+"""How many ranks of a role are asked for the transfers that the first of them leaves open."""
+
 
 @dataclass(slots=True)
 class Ghost:
@@ -50,34 +53,52 @@ class Script:
 
     `places[slot]` are the lines of that slot's collectives and `seqs[slot]` their numbers, both
     rising; `entered` is how far that rank got in each slot. `facing` gives, for lines that send or
-    receive, the other side's place in the group and its number of the same transfer.
+    receive, the other side's place in the group and its number of the same transfer. `rings` are
+    batches whose other sides stand opposite with a batch of the same number, with how far off they sit.
     """
 
     lines: tuple[Line, ...]
     places: Mapping[Slot, list[int]]
     seqs: Mapping[Slot, list[int]]
     facing: Mapping[int, tuple[int, int]]
+    rings: Mapping[int, tuple[int, ...]]
     entered: Mapping[Slot, int]
 
 
-def ghosts(world: World, missing: Iterable[int]) -> dict[int, Ghost]:
-    """Every missing rank, replayed as far as its peers tell."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a missing rank has to play: its groups by slot, and the script of its role (None: no
+    rank of its role left a program)."""
+
+    own: Mapping[Slot, Group]
+    script: Script | None
+
+
+def cast(world: World, missing: Iterable[int]) -> dict[int, Part]:
+    """Every missing rank with the script of its role."""
     wanted = sorted(missing)
     if not wanted:
         return {}
     memberships = _memberships(world, set(wanted))
-    shared = _shared(world)
     roles = _roles(world)
     scripts: dict[Role, Script | None] = {}
-    found = {}
+    found: dict[int, Part] = {}
     for rank in wanted:
         own = recorder_world.slots(world, memberships.get(rank, []))
         key = recorder_world.role(world, rank, own)
         if key not in scripts:
             scripts[key] = _script(world, roles.get(key) or _wider(key, roles))
-        script = scripts[key]
-        found[rank] = Ghost(rank) if script is None else _replay(rank, own, script, shared)
+        found[rank] = Part(own, scripts[key])
     return found
+
+
+def ghosts(world: World, parts: Mapping[int, Part]) -> dict[int, Ghost]:
+    """Every missing rank, replayed as far as its peers tell."""
+    shared = proven_numbers(world)
+    return {
+        rank: Ghost(rank) if part.script is None else _replay(rank, part.own, part.script, shared)
+        for rank, part in parts.items()
+    }
 
 
 def _memberships(world: World, ranks: set[int]) -> dict[int, list[int]]:
@@ -117,34 +138,42 @@ def _script(world: World, ranks: Sequence[int]) -> Script | None:
         return None
     best = max(able, key=lambda rank: (_progress(world.dumps[rank]), -rank))
     own = recorder_world.slots(world, world.own[best])
-    slot_of = {group.number: slot for slot, group in own.items()}
-    program = unpack(world.dumps[best].program)
-    numbers = world.own[best]
-    lines: list[Line] = []
+    lines = _lines(world, best, own)
     places: dict[Slot, list[int]] = defaultdict(list)
     seqs: dict[Slot, list[int]] = defaultdict(list)
-    for row, seq in zip(program.order, program.seqs, strict=True):
-        kind = program.kinds[row]
-        slot = slot_of.get(numbers[kind.group])
-        if slot is None:
-            continue
-        if not kind.is_p2p:
-            places[slot].append(len(lines))
-            seqs[slot].append(seq)
-        lines.append(Line(slot, seq, kind))
+    for i, line in enumerate(lines):
+        if not line.kind.is_p2p:
+            places[line.slot].append(i)
+            seqs[line.slot].append(line.seq)
     entered = {
         slot: count
         for slot, group in own.items()
         if (count := group.seen[best].last_enqueued) is not None
     }
-    return Script(tuple(lines), places, seqs, _facing(world, best, own, lines), entered)
+    facing = _all_facing(world, best, able, own, lines)
+    rings = _rings(world, best, own, lines)
+    return Script(tuple(lines), places, seqs, facing, rings, entered)
+
+
+def _lines(world: World, rank: int, own: Mapping[Slot, Group]) -> list[Line]:
+    """What a rank has recorded, oldest first."""
+    slot_of = {group.number: slot for slot, group in own.items()}
+    program = unpack(world.dumps[rank].program)
+    numbers = world.own[rank]
+    found = []
+    for row, seq in zip(program.order, program.seqs, strict=True):
+        kind = program.kinds[row]
+        slot = slot_of.get(numbers[kind.group])
+        if slot is not None:
+            found.append(Line(slot, seq, kind))
+    return found
 
 
 def _progress(dump: RankDump) -> int:
     return sum((g.last_enqueued or 0) + (g.last_p2p or 0) for g in dump.groups)
 
 
-def _shared(world: World) -> dict[int, int]:
+def proven_numbers(world: World) -> dict[int, int]:
     """By group, the last number that every member must have entered, since some completed it."""
     found = {}
     for group in world.groups:
@@ -167,6 +196,10 @@ def _replay(
     for i in sorted(script.facing):
         line = script.lines[i]
         if i >= position and line.slot in own and _is_done(own[line.slot], *script.facing[i]):
+            position = i + 1
+    for i, distances in sorted(script.rings.items()):
+        line = script.lines[i]
+        if i >= position and _has_passed(rank, own.get(line.slot), line.seq, distances):
             position = i + 1
     reached = position
     while position < len(script.lines) and _is_unsure(rank, own, script, position):
@@ -218,6 +251,64 @@ def _is_done(group: Group, place: int, seq: int) -> bool:
     if seen is None or seen.last_p2p is None or seen.last_p2p < seq:
         return False
     return all(op.seq != seq for op in seen.open_ops if op.is_p2p)
+
+
+def _all_facing(
+    world: World,
+    best: int,
+    alike: Sequence[int],
+    own: Mapping[Slot, Group],
+    lines: Sequence[Line],
+) -> dict[int, tuple[int, int]]:
+    """`_facing` of the rank that got furthest; where its own peer left no dump, of another of its
+    role, whose numbers are the same."""
+    found = _facing(world, best, own, lines)
+    at = {(line.slot, line.seq): i for i, line in enumerate(lines) if line.kind.is_p2p}
+    for rank in [rank for rank in alike if rank != best][:MOST_ALIKE]:
+        if len(found) == len(at):
+            break
+        slots = recorder_world.slots(world, world.own[rank])
+        theirs = _lines(world, rank, slots)
+        for i, facing in _facing(world, rank, slots, theirs).items():
+            mine = at.get((theirs[i].slot, theirs[i].seq))
+            if mine is not None and lines[mine].kind.peers == theirs[i].kind.peers:
+                found.setdefault(mine, facing)
+    return found
+
+
+def _rings(
+    world: World, rank: int, own: Mapping[Slot, Group], lines: Sequence[Line]
+) -> dict[int, tuple[int, ...]]:
+    """Batches that all members of a group count alike, by what the rank's present peers recorded:
+    by line, the distances in the group to the other sides."""
+    theirs: dict[tuple[Slot, int, bool], set[int]] = {}
+    found = {}
+    for i, line in enumerate(lines):
+        if len(line.kind.peers) < 2:
+            continue
+        group = own[line.slot]
+        me = group.index(rank)
+        said = []
+        for place, is_send in line.kind.peers:
+            other = group.rank_at(place)
+            if me is None or other is None or other not in group.seen:
+                continue
+            key = (line.slot, place, is_send)
+            if key not in theirs:
+                theirs[key] = set(_transfers(world, other, group, (me, not is_send)))
+            said.append(line.seq in theirs[key])
+        if me is not None and said and all(said):
+            found[i] = tuple((place - me) % len(group.members) for place, _ in line.kind.peers)
+    return found
+
+
+def _has_passed(rank: int, group: Group | None, seq: int, distances: Sequence[int]) -> bool:
+    """Whether the other side of a batch has completed it, which takes this rank's part."""
+    me = None if group is None else group.index(rank)
+    if group is None or me is None:
+        return False
+    size = len(group.members)
+    return any(_is_done(group, (me + distance) % size, seq) for distance in distances)
 
 
 def _facing(

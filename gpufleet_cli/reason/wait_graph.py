@@ -22,6 +22,7 @@ from gpufleet_cli.reason import (
     recorder_order,
     recorder_replay,
     recorder_select,
+    recorder_suppose,
 )
 from gpufleet_cli.reason.recorder_clocks import clock_offsets as clock_offsets
 from gpufleet_cli.reason.recorder_finding import (
@@ -41,6 +42,7 @@ from gpufleet_cli.reason.recorder_report import explain_rank as explain_rank
 from gpufleet_cli.reason.recorder_report import report, standings
 from gpufleet_cli.reason.recorder_roots import roots
 from gpufleet_cli.reason.recorder_select import Selection
+from gpufleet_cli.reason.recorder_words import claims_of_unknown
 from gpufleet_cli.reason.recorder_world import World
 from gpufleet_cli.verdict import CollectiveRef
 
@@ -73,7 +75,8 @@ def analyse(
         chosen = recorder_select.drop(chosen, chosen.early)
     world = chosen.world
     missing = _missing(world, world_size)
-    ghosts = {} if is_moving else recorder_replay.ghosts(world, missing)
+    parts = {} if is_moving else recorder_replay.cast(world, missing)
+    ghosts = recorder_replay.ghosts(world, parts)
     graph = recorder_graph.build(world, ghosts)
     base = GraphFinding(
         dumps=len(dumps),
@@ -95,7 +98,7 @@ def analyse(
     if quiet is not None and base.timed_out_origin is None:
         finding = replace(base, no_fault=True, no_fault_claims=quiet)
     else:
-        finding = _with_roots(base, graph)
+        finding = _with_roots(base, graph, parts)
     finding = replace(finding, standing=standings(finding, graph), edges=_edges(graph))
     return replace(finding, report=report(finding, graph))
 
@@ -226,10 +229,13 @@ def _young(world: World) -> tuple[GraphClaim, ...] | None:
 # --- The roots ------------------------------------------------------------------------------------
 
 
-def _with_roots(base: GraphFinding, graph: Graph) -> GraphFinding:
+def _with_roots(
+    base: GraphFinding, graph: Graph, parts: Mapping[int, recorder_replay.Part]
+) -> GraphFinding:
     world = graph.world
     mismatched = programs.mismatches(world)
     ends, unsettled = roots(graph)
+    ends = _without_cleared(graph, parts, ends)
     found, ordered = _resolve_circles(graph, ends)
     mismatched += ordered
     disputed = {(m.collective.group, m.collective.desc, m.collective.seq) for m in mismatched}
@@ -262,6 +268,24 @@ def _with_roots(base: GraphFinding, graph: Graph) -> GraphFinding:
         onset_ns=onset,
         unsettled=unsettled,
     )
+
+
+def _without_cleared(
+    graph: Graph, parts: Mapping[int, recorder_replay.Part], found: Sequence[Root]
+) -> list[Root]:
+    """Hidden ends without the ranks that cannot have stopped alone, where that leaves anybody."""
+    kept = []
+    for root in found:
+        innocent: frozenset[int] = frozenset()
+        if root.kind is Terminal.HIDDEN and len(root.ranks) > 1:
+            innocent = recorder_suppose.cleared(graph.world, parts, root.ranks)
+        left = tuple(rank for rank in root.ranks if rank not in innocent)
+        if not left or not innocent:
+            kept.append(root)
+            continue
+        claims = claims_of_unknown(graph, Terminal.HIDDEN, left, None, root.blocked)
+        kept.append(replace(root, ranks=left, claims=claims))
+    return kept
 
 
 def _stall(base: GraphFinding, found: Sequence[Root], mismatched: Sequence[Mismatch]) -> Stall:
