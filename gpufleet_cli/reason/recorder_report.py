@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from heapq import nsmallest
 
 from gpufleet_cli.reason.recorder_finding import GraphFinding, RankWait, Stall, Standing, Terminal
 from gpufleet_cli.reason.recorder_graph import Graph, Operation
@@ -27,9 +28,10 @@ def standings(finding: GraphFinding, graph: Graph) -> Mapping[int, RankWait]:
             rank=rank, standing=_absence(finding, rank), collective=CollectiveRef()
         )
     guilty = {rank: root for root in finding.roots for rank in root.ranks}
+    behind = [_waited_for(graph, operation) for operation in graph.operations]
     for rank in sorted(graph.world.dumps):
         root = guilty.get(rank)
-        found[rank] = _present(graph, rank, None if root is None else root.kind, finding)
+        found[rank] = _present(graph, rank, None if root is None else root.kind, behind)
     return dict(sorted(found.items()))
 
 
@@ -41,7 +43,9 @@ def _absence(finding: GraphFinding, rank: int) -> Standing:
     return "early" if rank in finding.early else "missing"
 
 
-def _present(graph: Graph, rank: int, kind: Terminal | None, finding: GraphFinding) -> RankWait:
+def _present(
+    graph: Graph, rank: int, kind: Terminal | None, waited_for: Sequence[Sequence[int]]
+) -> RankWait:
     world = graph.world
     dump = world.dumps[rank]
     wait = world.waits.get(rank)
@@ -59,7 +63,7 @@ def _present(graph: Graph, rank: int, kind: Terminal | None, finding: GraphFindi
         )
     number = graph.operation_of.get(rank)
     operation = None if number is None else graph.operations[number]
-    behind = [] if operation is None or rank in graph.stalled else _waited_for(graph, operation)
+    behind = () if number is None or rank in graph.stalled else waited_for[number]
     standing: Standing = "stalled" if kind is Terminal.GPU_STALLED else "waits"
     if kind is Terminal.HOST_SILENT:
         standing = "silent"
@@ -68,7 +72,7 @@ def _present(graph: Graph, rank: int, kind: Terminal | None, finding: GraphFindi
         standing=standing,
         collective=world.groups[wait.group].ref(wait.op.op, wait.op.seq),
         since_ns=wait.op.created_ns,
-        waits_for=tuple(behind[:MOST_NAMED]),
+        waits_for=tuple(behind),
         frames=wait.op.frames,
         origin=dump.origin,
         why=""
@@ -78,9 +82,12 @@ def _present(graph: Graph, rank: int, kind: Terminal | None, finding: GraphFindi
 
 
 def _waited_for(graph: Graph, operation: Operation) -> list[int]:
-    """Who is behind an operation, else its members without a dump."""
-    absent = [rank for rank in (*operation.at, *operation.pair) if graph.is_ghost(rank)]
-    return sorted(operation.behind or absent)
+    """The first few who are behind an operation, else of its members without a dump: looked up once
+    for all that wait in it, since everybody may wait in one."""
+    if operation.behind:
+        return nsmallest(MOST_NAMED, operation.behind)
+    absent = (rank for rank in (*operation.at, *operation.pair) if graph.is_ghost(rank))
+    return nsmallest(MOST_NAMED, absent)
 
 
 # --- gpufleet dumps -------------------------------------------------------------------------------
