@@ -49,6 +49,7 @@ class Summary:
     exact_by_lost: Mapping[float, Share]
     lost_per_tenth: float | None
     sets: Share
+    guesses: Share
     set_size: float | None
     abstained: Share
     abstained_where_told: Share
@@ -125,9 +126,10 @@ def summary(name: str, outcomes: Sequence[Outcome], lost: Sequence[float]) -> Su
         },
         lost_per_tenth=None if slope is None else -0.1 * slope + 0.0,  # no minus zero
         sets=share(open_ones, lambda j: j.set_right),
+        guesses=share([j for j in open_ones if not j.abstained], lambda j: j.exact),
         set_size=scoring.mean(float(j.set_size) for j in judged if j.set_size),
         abstained=share(judged, lambda j: j.abstained),
-        abstained_where_told=share([j for _o, j in told], lambda j: j.abstained),
+        abstained_where_told=share([j for _o, j in told], lambda j: j.abstained and not j.exact),
         node_right=share([j for j in judged if j.node_right is not None], lambda j: j.node_right),
         innocents=share([j for j in judged if j.acts], lambda j: j.acted_on_innocents),
         software_called_hardware=share(judged, lambda j: j.software_called_hardware),
@@ -180,19 +182,15 @@ def number(value: float | None, digits: int = 2) -> str:
 def named_table(found: Results) -> Table:
     """Who was named."""
     head = ["class", "worlds", "right", "told", *(f"lost {share:.0%}" for share in found.lost)]
-    head += [
-        "-pp per 10% lost",
-        "abstained though told",
-        "right set, else",
-        "set size",
-        "node right",
-    ]
+    head += ["-pp per 10% lost", "abstained though told", "open: right set"]
+    head += ["open: guesses that hit", "set size", "node right"]
     rows = [head]
     for s in (*found.classes, found.overall):
         name = s.name if not s.broken else f"{s.name} ({s.broken} broken)"
         row = [name, str(s.worlds), str(s.right), str(s.exact.total)]
         row += [str(s.exact_by_lost[column]) for column in found.lost]
-        row += [percent(s.lost_per_tenth), _count(s.abstained_where_told), str(s.sets)]
+        row += [percent(s.lost_per_tenth), _count(s.abstained_where_told)]
+        row += [str(s.sets), _count(s.guesses)]
         rows.append([*row, number(s.set_size, 1), str(s.node_right)])
     return rows
 
@@ -339,8 +337,8 @@ the simulator uses the code that reads and judges. Each world is triaged from it
 
 - **told**: worlds whose files single out the guilty, by the simulator's own record of what it wrote. There,
   an answer is right when kind and culprits are exactly right (the node alone, where the world allows it).
-- The other worlds want a *set*: nobody named, the guilty among the suspects, nobody among them whom the
-  files clear.
+- **open**: the other worlds. They want a *set*: nobody named, the guilty among the suspects, nobody among
+  them whom the files clear. A name there is a guess, and wrong even if it hits.
 - **innocents**: answers that advise an eviction or a cordon, and name a rank or a node that did nothing.
 - **regret**: GPU-hours that following the advice loses against knowing the truth (`judge.py` has the prices).
 - **calibration**: of an answer that names somebody or nobody, confidence is held against whether kind and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import builders
@@ -215,7 +216,9 @@ def test_nobody_is_to_blame() -> None:
         (leaves(12, 16), False, 2),
         (leaves(), False, 0),
         (says(Kind.HARDWARE, 12), False, None),
-        (says(Kind.HARDWARE, nodes=("n1",)), False, None),
+        (says(Kind.HARDWARE, nodes=("n1",)), True, None),
+        (says(Kind.HARDWARE, nodes=("n5",)), False, None),
+        (says(Kind.STRAGGLER, nodes=("n1",)), False, None),
     ],
 )
 def test_a_set_where_the_files_leave_one(answer: Triage, right: bool, size: int | None) -> None:
@@ -230,11 +233,23 @@ def test_a_guess_that_hits_is_exact_and_not_right() -> None:
     assert (found.exact, found.held, found.right) == (True, True, False)
 
 
-def test_the_node_is_a_set_where_the_files_leave_its_ranks() -> None:
-    """Where the world allows it; not when ranks of other nodes are left too."""
-    answer = says(Kind.HARDWARE, nodes=("n1",))
-    assert judge(undecided(by_node=True), answer).right
-    assert not judge(undecided(by_node=True, told=frozenset(range(8, 17))), answer).right
+@pytest.mark.parametrize(
+    ("told", "by_node", "right"),
+    [
+        (range(8, 16), False, True),
+        (range(8, 14), False, False),
+        (range(8, 14), True, True),
+        (range(8, 17), False, True),
+        ((*range(8, 14), 40), True, False),
+    ],
+)
+def test_a_node_is_the_set_of_its_ranks(told: Iterable[int], by_node: bool, right: bool) -> None:
+    """Neither too large (the files clear some of them) nor too small; never a wrong claim."""
+    of = undecided(told=frozenset(told), by_node=by_node)
+    found = judge(of, says(Kind.HARDWARE, nodes=("n1",)))
+    assert (found.right, found.held) == (right, True)
+    assert not judge(of, says(Kind.HARDWARE, nodes=("n2",))).right
+    assert judge(of, says(Kind.HARDWARE, nodes=("n2",))).held is False
 
 
 def test_a_set_where_nobody_is_to_blame() -> None:
@@ -245,6 +260,17 @@ def test_a_set_where_nobody_is_to_blame() -> None:
     assert judge(outage, leaves()).right
     assert judge(outage, leaves(*range(64))).right
     assert not judge(outage, leaves(3, 4)).right
+
+
+def test_a_world_that_accepts_no_answer() -> None:
+    """Nobody to blame, and `undecidable` among the kinds: right without suspects, wrong with some."""
+    imbalance = nobody(
+        cls=Class.IMBALANCE, kinds=frozenset({Kind.HEALTHY, Kind.STRAGGLER, Kind.UNDECIDABLE})
+    )
+    assert judge(imbalance, leaves()).right
+    assert not judge(imbalance, leaves(25, 46)).right
+    assert judge(imbalance, says(Kind.STRAGGLER, action=Action.WATCH)).right
+    assert not judge(imbalance, says(Kind.STRAGGLER, 25)).right
 
 
 def test_what_confidence_speaks_of() -> None:

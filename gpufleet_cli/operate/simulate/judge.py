@@ -84,7 +84,7 @@ def judge(truth: Truth, triage: Triage) -> Judged:
     """What this answer is worth, given the truth."""
     verdict = triage.verdict
     abstained = verdict.kind is Kind.UNDECIDABLE
-    exact = not abstained and verdict.kind in truth.kinds and _names_the_guilty(truth, verdict)
+    exact = verdict.kind in truth.kinds and _names_the_guilty(truth, verdict)
     set_right = not truth.decided and _leaves_the_right_set(truth, verdict)
     ranks, nodes = innocents(truth, triage)
     is_other_kind = verdict.kind not in truth.kinds
@@ -92,7 +92,7 @@ def judge(truth: Truth, triage: Triage) -> Judged:
         right=exact if truth.decided else set_right,
         exact=exact,
         set_right=set_right,
-        held=_held(truth, verdict) if abstained else exact,
+        held=_held(truth, verdict, exact=exact),
         confidence=verdict.confidence,
         abstained=abstained,
         set_size=len(suspects(verdict)) if abstained else None,
@@ -128,6 +128,9 @@ def has_culprits(truth: Truth) -> bool:
 
 
 def _names_the_guilty(truth: Truth, verdict: Verdict) -> bool:
+    """All of them and nobody else. Where nobody is to blame, a world may accept to be told so little."""
+    if verdict.kind is Kind.UNDECIDABLE:
+        return not has_culprits(truth) and _leaves_the_right_set(truth, verdict)
     ranks = {c.rank for c in verdict.culprits if c.rank is not None}
     loose = [c.node for c in verdict.culprits if c.rank is None]
     if not has_culprits(truth):
@@ -159,26 +162,36 @@ def _node_right(truth: Truth, verdict: Verdict) -> bool | None:
 def _leaves_the_right_set(truth: Truth, verdict: Verdict) -> bool:
     """Where the files single nobody out: a set that is neither too small nor too large.
 
-    Naming the guilty node with the rank left open is such a set too, where the world allows it and the
-    files leave ranks of that node alone. Where nobody is to blame there is no guilty one to hold: no suspects, all ranks, or those who may
-    be named.
+    A node whose rank is left open is a set of its ranks. Where nobody is to blame there is no guilty
+    one to hold: no suspects, all ranks, or those who may be named.
     """
     if verdict.kind is not Kind.UNDECIDABLE:
-        return (
-            truth.by_node
-            and verdict.kind in truth.kinds
-            and all(c.rank is None for c in verdict.culprits)
-            and {c.node for c in verdict.culprits} == truth.nodes
-            and {_home(truth, rank) for rank in truth.told or ()} <= truth.nodes
-        )
+        if not (verdict.kind in truth.kinds and _names_the_node(truth, verdict)):
+            return False
+        ranks = {r for r, node in enumerate(truth.node_of) if node in truth.nodes}
+        told = truth.told or frozenset()
+        return ranks <= told or (truth.by_node and told <= ranks)
     left = suspects(verdict)
     if not has_culprits(truth):
         return left <= truth.may_name or len(left) == truth.size
     return bool(left) and truth.culprits <= left and (truth.told is None or left <= truth.told)
 
 
-def _held(truth: Truth, verdict: Verdict) -> bool | None:
-    """Whether the guilty are in the set that an undecided verdict leaves."""
+def _names_the_node(truth: Truth, verdict: Verdict) -> bool:
+    """The guilty nodes and no rank."""
+    named = verdict.culprits
+    return (
+        has_culprits(truth)
+        and all(c.rank is None for c in named)
+        and {c.node for c in named} == truth.nodes
+    )
+
+
+def _held(truth: Truth, verdict: Verdict, *, exact: bool) -> bool | None:
+    """Whether kind and culprits are right, a rank that is left open included; of a set, whether the
+    guilty are in it."""
+    if verdict.kind is not Kind.UNDECIDABLE:
+        return exact or (verdict.kind in truth.kinds and _names_the_node(truth, verdict))
     left = suspects(verdict)
     if not left:
         return None
