@@ -21,6 +21,7 @@ from gpufleet_cli.reason import (
     recorder_graph,
     recorder_order,
     recorder_replay,
+    recorder_roles,
     recorder_select,
     recorder_suppose,
 )
@@ -236,8 +237,13 @@ def _with_roots(
     mismatched = programs.mismatches(world)
     ends, unsettled = roots(graph)
     ends = _without_cleared(graph, parts, ends)
-    found, ordered = _resolve_circles(graph, ends)
-    mismatched += ordered
+    diverged = recorder_roles.divergences(world, _in_question(ends, mismatched))
+    if diverged:
+        mismatched.insert(0, recorder_roles.mismatch(world, diverged))
+        found = [root for root in ends if root.kind is not Terminal.CYCLE]
+    else:
+        found, ordered = _resolve_circles(graph, ends)
+        mismatched += ordered
     disputed = {(m.collective.group, m.collective.desc, m.collective.seq) for m in mismatched}
     found = [
         _dated(root, graph, base)
@@ -286,6 +292,21 @@ def _without_cleared(
         claims = claims_of_unknown(graph, Terminal.HIDDEN, left, None, root.blocked)
         kept.append(replace(root, ranks=left, claims=claims))
     return kept
+
+
+def _in_question(found: Sequence[Root], mismatched: Sequence[Mismatch]) -> set[int]:
+    """Ranks whose program may differ from that of their role: in a circle, in an operation that
+    nobody is behind in, on a side of a mismatch. None where an odd side is known."""
+    if any(m.odd_ranks for m in mismatched):
+        return set()
+    among = {
+        rank
+        for root in found
+        if root.kind in (Terminal.CYCLE, Terminal.IN_FLIGHT)
+        for rank in root.ranks
+    }
+    sides = (side for m in mismatched for side in m.sides)
+    return among.union(*(side.ranks for side in sides))
 
 
 def _stall(base: GraphFinding, found: Sequence[Root], mismatched: Sequence[Mismatch]) -> Stall:

@@ -164,8 +164,8 @@ def _log_claims(case: Case) -> list[Found]:
     crashed = _exited_first(case)
     seen = {rank for rank, silence in case.silence.items() if silence.known} | witnesses
     quiet = sorted((seen - witnesses) - ended)
-    world = case.world
-    absent = [rank for rank in world if rank not in seen and rank not in ended]
+    waiting = case.graph.waiting if case.graph is not None else frozenset()
+    absent = [rank for rank in case.world if rank not in seen | ended | waiting]
     if not quiet:
         return _absent(case, witnesses, absent)
     behind = _behind(case, quiet)

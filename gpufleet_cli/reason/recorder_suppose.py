@@ -1,0 +1,197 @@
+"""Which missing ranks cannot be the one that stopped, since the others would then have gone on.
+
+Suppose that one missing rank alone stopped, right behind what its peers prove that it entered. All
+other missing ranks are healthy then, and in a stall of minutes each has gone as far in its role's
+program as its peers let it. Where that ends an operation that a dump shows open, the supposition is
+false. Only what must happen is played: a rank enters an operation when all before it in its program
+are over, and what is not known holds it up; so a rank that is not cleared may still be innocent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, field
+
+from gpufleet_cli.reason.recorder_replay import Line, Part, Script, proven_numbers
+from gpufleet_cli.reason.recorder_world import Group, World
+
+MOST_WORK = 4_000_000
+"""Suspects times missing ranks: beyond it nobody is cleared, as nobody would wait for it."""
+
+Key = tuple[Hashable, ...]
+
+
+def cleared(world: World, parts: Mapping[int, Part], suspects: Collection[int]) -> frozenset[int]:
+    """Those of the missing `suspects` that did not stop alone."""
+    wanted = [rank for rank in sorted(suspects) if rank in parts]
+    if not wanted or len(wanted) * len(parts) > MOST_WORK:
+        return frozenset()
+    stage = _Stage(world, parts)
+    return frozenset(rank for rank in wanted if stage.is_contradicted(rank))
+
+
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """An operation that missing ranks may come to; a batch counts as one of the whole group. `needs`: how many of them must come; None: a
+    present member is not there, so it cannot end. `is_open`: a dump shows it open."""
+
+    needs: int | None
+    is_open: bool
+
+
+@dataclass(slots=True)
+class _Stage:
+    """Where the missing ranks stand by what is proven, and what meets where."""
+
+    world: World
+    parts: Mapping[int, Part]
+    proven: Mapping[int, int] = field(init=False)
+    starts: dict[int, int] = field(init=False)
+    meetings: dict[Key, _Meeting] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.proven = proven_numbers(self.world)
+        self.starts = {
+            rank: self._start(part) for rank, part in self.parts.items() if part.script is not None
+        }
+
+    def _start(self, part: Part) -> int:
+        """The first line of a rank's program that is not proven to be over."""
+        assert part.script is not None
+        lines = part.script.lines
+        furthest = 0
+        for i, line in enumerate(lines):
+            if not line.kind.is_p2p and self._is_proven(part, line):
+                furthest = i + 1
+        for i, line in enumerate(lines):
+            over = self._is_proven(part, line) or (line.kind.is_p2p and i < furthest)
+            if not over:
+                return i
+        return len(lines)
+
+    def _is_proven(self, part: Part, line: Line) -> bool:
+        group = part.own.get(line.slot)
+        if group is None or line.kind.is_p2p:
+            return False
+        return line.seq <= self.proven.get(group.number, -1)
+
+    def is_contradicted(self, stopped: int) -> bool:
+        """Whether the others, with this rank stopped, end an operation that a dump shows open."""
+        at = dict(self.starts)
+        here: dict[Key, list[int]] = {}
+        todo = [rank for rank in at if rank != stopped]
+        while todo:
+            rank = todo.pop()
+            key = self._name(rank, at[rank])
+            if key is None:
+                continue
+            meeting = self.meetings.get(key)
+            if meeting is None:
+                meeting = self.meetings[key] = self._meeting(rank, at[rank])
+            if meeting.needs is None:
+                continue
+            arrived = here.setdefault(key, [])
+            arrived.append(rank)
+            if len(arrived) < meeting.needs:
+                continue
+            if meeting.is_open:
+                return True
+            for member in arrived:
+                at[member] = self._onward(member, at[member] + 1)
+            todo.extend(arrived)
+        return False
+
+    def _onward(self, rank: int, i: int) -> int:
+        """The next line that is not proven to be over."""
+        part = self.parts[rank]
+        assert part.script is not None
+        while i < len(part.script.lines) and self._is_proven(part, part.script.lines[i]):
+            i += 1
+        return i
+
+    # --- What meets where --------------------------------------------------------------------------
+
+    def _name(self, rank: int, i: int) -> Key | None:
+        """The name of the operation at a line, the same for all who meet in it; None: not known."""
+        part = self.parts[rank]
+        script = part.script
+        if script is None or i >= len(script.lines):
+            return None
+        line = script.lines[i]
+        group = part.own.get(line.slot)
+        if group is None:
+            return None
+        if not line.kind.is_p2p and not line.kind.peers:
+            return group.number, line.seq
+        if len(line.kind.peers) == 1:
+            return self._transfer(rank, group, script, i)
+        return (group.number, line.seq, "batch") if i in script.rings else None
+
+    def _transfer(self, rank: int, group: Group, script: Script, i: int) -> Key | None:
+        """A send and its receive have one name: both ends and the sender's number of it."""
+        if i not in script.facing:
+            return None
+        place, number = script.facing[i]
+        other = group.rank_at(place)
+        if other is None:
+            return None
+        line = script.lines[i]
+        is_send = line.kind.peers[0][1]
+        ends = (rank, other) if is_send else (other, rank)
+        return group.number, *ends, line.seq if is_send else number
+
+    def _meeting(self, rank: int, i: int) -> _Meeting:
+        part = self.parts[rank]
+        assert part.script is not None
+        line = part.script.lines[i]
+        group = part.own[line.slot]
+        if len(line.kind.peers) == 1:
+            return self._pair(rank, group, part.script, i)
+        ended = self._has_passed if line.kind.peers else self._has_ended
+        needs, is_open = 0, False
+        for member in group.members:
+            if member not in self.world.dumps:
+                needs += 1
+            elif self._waits_in(member, group, line):
+                is_open = True
+            elif not ended(member, group, line.seq):
+                return _Meeting(None, is_open=False)
+        return _Meeting(needs, is_open=is_open)
+
+    def _pair(self, rank: int, group: Group, script: Script, i: int) -> _Meeting:
+        place, number = script.facing[i]
+        other = group.rank_at(place)
+        assert other is not None
+        if other not in self.world.dumps:
+            return _Meeting(2, is_open=False)
+        seen = group.seen.get(other)
+        if seen is None or seen.last_p2p is None or seen.last_p2p < number:
+            return _Meeting(None, is_open=False)
+        if all(op.seq != number for op in seen.open_ops if op.is_p2p):
+            return _Meeting(1, is_open=False)
+        wait = self.world.waits.get(other)
+        stands = wait is not None and wait.group == group.number and wait.op.seq == number
+        return _Meeting(1 if stands else None, is_open=stands)
+
+    def _waits_in(self, rank: int, group: Group, line: Line) -> bool:
+        wait = self.world.waits.get(rank)
+        if wait is None or wait.group != group.number or wait.op.seq != line.seq:
+            return False
+        return (len(wait.op.peers) > 1) == bool(line.kind.peers) and (
+            bool(line.kind.peers) or not wait.op.is_p2p
+        )
+
+    def _has_passed(self, rank: int, group: Group, seq: int) -> bool:
+        seen = group.seen.get(rank)
+        if seen is None or seen.last_p2p is None or seen.last_p2p < seq:
+            return False
+        return all(op.seq != seq for op in seen.open_ops if op.peers)
+
+    def _has_ended(self, rank: int, group: Group, seq: int) -> bool:
+        seen = group.seen.get(rank)
+        if seen is None:
+            return False
+        completed = self.world.completed(rank, group)
+        if completed is None or completed < seq:
+            return False
+        return all(op.seq != seq for op in seen.open_ops if not op.is_p2p)
