@@ -32,6 +32,7 @@ from gpufleet_cli.verdict import (
 
 UNNAMED_CAUSE = 1.0
 OWN_STORY = 1.0
+LENT = 1.1
 SAME_NODE_CLOSE = 1.0
 THRESHOLD = 0.8
 CERTAIN = 0.99
@@ -97,7 +98,7 @@ def _lend(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     A generic hypothesis that a specific one explains leaves the contest: it is the same story told
     with less.
     """
-    located = [h for h in hypotheses if h.generic and h.kind is Kind.RANK_MISSING]
+    located = _agreed([h for h in hypotheses if h.generic and h.kind is Kind.RANK_MISSING])
     crashed = [h for h in hypotheses if h.generic and h.kind is not Kind.RANK_MISSING]
     causes = [h for h in hypotheses if not h.generic]
     first = _explained(case, [*causes, *crashed], located)
@@ -105,6 +106,51 @@ def _lend(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     return _without_unnamed_slowness(
         _explained(case, [h for h in first if h not in still_crashed], still_crashed)
     )
+
+
+def _agreed(located: list[Hypothesis]) -> list[Hypothesis]:
+    """Sets of suspects that share ranks are one story: the guilty one is where they overlap.
+
+    Dumps and logs each leave a set; a set that holds a smaller one says less of the same, and lends
+    it a claim. Sets that share nobody stay rivals.
+    """
+    found: list[Hypothesis] = []
+    for one in sorted(located, key=lambda h: (len(h.ranks or h.suspects), -_total(h))):
+        among = set(one.ranks or one.suspects)
+        at = next((i for i, h in enumerate(found) if _overlaps(h, one, among)), None)
+        if at is None:
+            found.append(one)
+            continue
+        first = found[at]
+        both = tuple(sorted(set(first.ranks or first.suspects) & among))
+        lent = [replace(c, weight=min(c.weight, LENT)) for c in one.claims[:1]]
+        claims_of_both = (*first.claims, *lent)
+        if len(both) == len(first.ranks or first.suspects):
+            found[at] = replace(first, claims=claims_of_both, nodes=first.nodes or one.nodes)
+        else:
+            single = len(both) == 1
+            found[at] = replace(
+                first,
+                claims=claims_of_both,
+                ranks=both if single else (),
+                suspects=() if single else both,
+                summary=_narrowed(first, both),
+                nodes=(),
+            )
+    return found
+
+
+def _overlaps(first: Hypothesis, one: Hypothesis, among: set[int]) -> bool:
+    """Whether two findings may be about one rank: several named ranks are several faults."""
+    if len(first.ranks) > 1 or one.ranks:
+        return False
+    return bool(set(first.ranks or first.suspects) & among)
+
+
+def _narrowed(first: Hypothesis, both: tuple[int, ...]) -> str:
+    if len(both) > 1:
+        return first.summary
+    return f"Rank {both[0]} is the only one that both the dumps and the logs leave in question."
 
 
 def _explained(

@@ -88,6 +88,9 @@ def _summarise(document: Document, rank: int, path: str) -> RankDump:
     entries = ring.entries
     table, index_of = group_table(document, ring.last)
     opens, parts = _open(ring)
+    only_active = _is_only_active(document, ring, opens)
+    if only_active:
+        opens = _without_orphans(document, ring, opens)
     ops = {i: _open_op(ring, i, parts.get(i, ())) for i in _shown(ring, opens)}
     window = _window(ring, opens, index_of)
     groups = _fill(table, index_of, ring, opens, ops, window)
@@ -105,7 +108,7 @@ def _summarise(document: Document, rank: int, path: str) -> RankDump:
         timed_out=timed_out,
         has_start_stamps=any(map(_started, entries[-WINDOW:])),
         has_frames=bool(entries) and bool(entries[-1].get("frames")),
-        only_active=_is_only_active(document, ring, opens),
+        only_active=only_active,
         origin=Origin(path=path),
         dumped_ns=_dumped_ns(ring),
         timeout_ms=ring.timeout_ms,
@@ -232,6 +235,18 @@ def _open(ring: _Ring) -> tuple[list[int], dict[int, list[int]]]:
         elif not ring.done[end]:
             parts.setdefault(end, []).append(i)
     return opens, parts
+
+
+def _without_orphans(document: Document, ring: _Ring, opens: Sequence[int]) -> list[int]:
+    """Less the parts of batches whose end was done and is left out: a batch counts as a collective of
+    its group, so its parts carry a number that the group has completed."""
+    completed = {status.local_id: status.completed for status in document.statuses}
+
+    def is_orphan(entry: Entry) -> bool:
+        number = entry["collective_seq_id"]
+        return bool(entry["is_p2p"]) and 0 < number <= completed.get(entry["pg_id"], -1)
+
+    return [i for i in opens if not is_orphan(ring.entries[i])]
 
 
 def _batch_key(entry: Entry) -> tuple[Any, bool, int]:

@@ -40,6 +40,7 @@ from gpufleet_cli.reason import (
     clocks,
     job_state,
     kernel_times,
+    recorder_replay,
     silence,
     timeline,
     topology,
@@ -160,7 +161,28 @@ def _graph(
         world_size=places.world_size,
         node_of={rank: p.node for rank, p in places.places.items() if p.node is not None},
         unreadable=wait_graph.unreadable_ranks(facts),
+        logged=_logged_waits(facts, places),
     )
+
+
+def _logged_waits(facts: Sequence[Fact], places: Topology) -> dict[int, recorder_replay.Logged]:
+    """By rank, the oldest operation that its own watchdog gave up on."""
+    statuses = {
+        (s.rank, s.fact.work): s.fact.group
+        for s in _placed(_of(facts, GroupStatus), places, {})
+        if s.fact.group is not None and s.fact.work is not None
+    }
+    found: dict[int, tuple[int, recorder_replay.Logged]] = {}
+    for timeout in _placed(_of(facts, WatchdogTimeout), places, {}):
+        rank, fact = timeout.rank, timeout.fact
+        if rank is None or fact.seq is None or timeout.at_ns is None:
+            continue
+        group = fact.group or statuses.get((rank, fact.seq))
+        began = timeout.at_ns - fact.ran_ms * 1_000_000
+        logged = recorder_replay.Logged(None if group is None else group.name, fact.seq, fact.op)
+        if rank not in found or began < found[rank][0]:
+            found[rank] = began, logged
+    return {rank: logged for rank, (_, logged) in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

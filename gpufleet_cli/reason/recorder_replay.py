@@ -12,10 +12,12 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from gpufleet_cli.facts import OpenOp, RankDump
 from gpufleet_cli.parsers.recorder_program import OpKind, unpack
 from gpufleet_cli.reason import recorder_world
+from gpufleet_cli.reason.op_names import op_type
 from gpufleet_cli.reason.recorder_world import Group, Role, Slot, Wait, World
 
 MOST_ALIKE = 8
@@ -66,15 +68,28 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
+class Logged:
+    """The oldest operation that a rank's own watchdog gave up on, by its log: `group` is the name of
+    the process group where the line has it, `op` the watchdog's word."""
+
+    group: str | None
+    seq: int
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """What a missing rank has to play: its groups by slot, and the script of its role (None: no
-    rank of its role left a program)."""
+    rank of its role left a program). `stands` is the line that its own log says it waits in."""
 
     own: Mapping[Slot, Group]
     script: Script | None
+    stands: int | None = None
 
 
-def cast(world: World, missing: Iterable[int]) -> dict[int, Part]:
+def cast(
+    world: World, missing: Iterable[int], logged: Mapping[int, Logged] = MappingProxyType({})
+) -> dict[int, Part]:
     """Every missing rank with the script of its role."""
     wanted = sorted(missing)
     if not wanted:
@@ -88,15 +103,32 @@ def cast(world: World, missing: Iterable[int]) -> dict[int, Part]:
         key = recorder_world.role(world, rank, own)
         if key not in scripts:
             scripts[key] = _script(world, roles.get(key) or _wider(key, roles))
-        found[rank] = Part(own, scripts[key])
+        script = scripts[key]
+        stands = None
+        if script is not None and rank in logged:
+            stands = _line_of(own, script, logged[rank])
+        found[rank] = Part(own, script, stands)
     return found
+
+
+def _line_of(own: Mapping[Slot, Group], script: Script, logged: Logged) -> int | None:
+    """The line of a script that a log speaks of; None where it is not told, or not the only one."""
+    found = [
+        i
+        for i, line in enumerate(script.lines)
+        if line.seq == logged.seq
+        and op_type(line.kind.op) == logged.op
+        and line.slot in own
+        and logged.group in (None, own[line.slot].name)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def ghosts(world: World, parts: Mapping[int, Part]) -> dict[int, Ghost]:
     """Every missing rank, replayed as far as its peers tell."""
     shared = proven_numbers(world)
     return {
-        rank: Ghost(rank) if part.script is None else _replay(rank, part.own, part.script, shared)
+        rank: Ghost(rank) if part.script is None else _replay(rank, part, part.script, shared)
         for rank, part in parts.items()
     }
 
@@ -184,9 +216,8 @@ def proven_numbers(world: World) -> dict[int, int]:
     return found
 
 
-def _replay(
-    rank: int, own: Mapping[Slot, Group], script: Script, shared: Mapping[int, int]
-) -> Ghost:
+def _replay(rank: int, part: Part, script: Script, shared: Mapping[int, int]) -> Ghost:
+    own = part.own
     position = 0
     for slot, group in own.items():
         if group.number in shared:
@@ -201,19 +232,27 @@ def _replay(
         line = script.lines[i]
         if i >= position and _has_passed(rank, own.get(line.slot), line.seq, distances):
             position = i + 1
+    if part.stands is not None:
+        position = part.stands
     reached = position
-    while position < len(script.lines) and _is_unsure(rank, own, script, position):
+    while (
+        position < len(script.lines)
+        and position != part.stands
+        and _is_unsure(rank, own, script, position)
+    ):
         position += 1
     ghost = Ghost(rank, is_partly_known=not set(script.entered) <= set(own))
     for slot, group in own.items():
         count = _entered_by(script, slot, position)
         done = max(count, shared.get(group.number, 0))
         ghost.completed[group.number] = ghost.entered[group.number] = done
-    if position < len(script.lines) and any(g.number in shared for g in own.values()):
+    is_placed = part.stands is not None or any(g.number in shared for g in own.values())
+    if position < len(script.lines) and is_placed:
         line = script.lines[position]
         if line.slot in own:
             ghost.wait = _wait(rank, own, line)
-            ghost.is_sure = position == reached and bool(own[line.slot].seen)
+            seen = bool(own[line.slot].seen) or part.stands is not None
+            ghost.is_sure = position == reached and seen
             if not line.kind.is_p2p:
                 ghost.entered[ghost.wait.group] = line.seq
     return ghost

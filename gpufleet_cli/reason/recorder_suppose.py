@@ -58,6 +58,8 @@ class _Stage:
     def _start(self, part: Part) -> int:
         """The first line of a rank's program that is not proven to be over."""
         assert part.script is not None
+        if part.stands is not None:
+            return part.stands
         lines = part.script.lines
         furthest = 0
         for i, line in enumerate(lines):
@@ -79,7 +81,7 @@ class _Stage:
         """Whether the others, with this rank stopped, end an operation that a dump shows open."""
         at = dict(self.starts)
         here: dict[Key, list[int]] = {}
-        todo = [rank for rank in at if rank != stopped]
+        todo = [rank for rank in at if rank != stopped and self.parts[rank].stands is None]
         while todo:
             rank = todo.pop()
             key = self._name(rank, at[rank])
@@ -151,7 +153,11 @@ class _Stage:
         needs, is_open = 0, False
         for member in group.members:
             if member not in self.world.dumps:
-                needs += 1
+                stand = self._standing(member, group, line)
+                needs += stand == "to come"
+                is_open = is_open or stand == "here"
+                if stand == "elsewhere":
+                    return _Meeting(None, is_open=False)
             elif self._waits_in(member, group, line):
                 is_open = True
             elif not ended(member, group, line.seq):
@@ -163,7 +169,8 @@ class _Stage:
         other = group.rank_at(place)
         assert other is not None
         if other not in self.world.dumps:
-            return _Meeting(2, is_open=False)
+            known = other in self.parts and self.parts[other].stands is not None
+            return _Meeting(None if known else 2, is_open=False)
         seen = group.seen.get(other)
         if seen is None or seen.last_p2p is None or seen.last_p2p < number:
             return _Meeting(None, is_open=False)
@@ -172,6 +179,22 @@ class _Stage:
         wait = self.world.waits.get(other)
         stands = wait is not None and wait.group == group.number and wait.op.seq == number
         return _Meeting(1 if stands else None, is_open=stands)
+
+    def _standing(self, rank: int, group: Group, line: Line) -> str:
+        """Whether a missing rank has still to come to an operation, or its log says where it is."""
+        part = self.parts.get(rank)
+        if part is None or part.stands is None or part.script is None:
+            return "to come"
+        stands = part.script.lines[part.stands]
+        if (stands.slot, stands.seq, stands.kind) == (line.slot, line.seq, line.kind):
+            return "here"
+        order = [
+            i
+            for i, other in enumerate(part.script.lines)
+            if part.own.get(other.slot) is group
+            and (other.seq, other.kind.op) == (line.seq, line.kind.op)
+        ]
+        return "past" if order and order[0] < part.stands else "elsewhere"
 
     def _waits_in(self, rank: int, group: Group, line: Line) -> bool:
         wait = self.world.waits.get(rank)

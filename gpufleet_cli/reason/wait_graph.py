@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from gpufleet_cli.facts import Fact, Gap, Origin, RankDump
 from gpufleet_cli.reason import (
@@ -68,15 +69,17 @@ def analyse(
     world_size: int | None,
     node_of: Mapping[int, str],
     unreadable: Collection[int] = (),
+    logged: Mapping[int, recorder_replay.Logged] = MappingProxyType({}),
 ) -> GraphFinding:
-    """All that the dumps show. `unreadable` are ranks whose file is there and cannot be read."""
+    """All that the dumps show. `unreadable` are ranks whose file is there and cannot be read;
+    `logged` is what ranks say themselves of the operation that they wait in."""
     chosen = recorder_select.select(dumps, node_of)
     is_moving = _is_moving(chosen)
     if chosen.early and not is_moving:
         chosen = recorder_select.drop(chosen, chosen.early)
     world = chosen.world
     missing = _missing(world, world_size)
-    parts = {} if is_moving else recorder_replay.cast(world, missing)
+    parts = {} if is_moving else recorder_replay.cast(world, missing, logged)
     ghosts = recorder_replay.ghosts(world, parts)
     graph = recorder_graph.build(world, ghosts)
     base = GraphFinding(
@@ -279,19 +282,28 @@ def _with_roots(
 def _without_cleared(
     graph: Graph, parts: Mapping[int, recorder_replay.Part], found: Sequence[Root]
 ) -> list[Root]:
-    """Hidden ends without the ranks that cannot have stopped alone, where that leaves anybody."""
-    kept = []
-    for root in found:
-        innocent: frozenset[int] = frozenset()
-        if root.kind is Terminal.HIDDEN and len(root.ranks) > 1:
-            innocent = recorder_suppose.cleared(graph.world, parts, root.ranks)
-        left = tuple(rank for rank in root.ranks if rank not in innocent)
-        if not left or not innocent:
-            kept.append(root)
-            continue
-        claims = claims_of_unknown(graph, Terminal.HIDDEN, left, None, root.blocked)
-        kept.append(replace(root, ranks=left, claims=claims))
-    return kept
+    """Hidden ends as one, of the ranks any of which explains all of them by having stopped alone.
+
+    Where no single rank explains all, there is more than one fault and the ends stay as they are.
+    """
+    hidden = [root for root in found if root.kind is Terminal.HIDDEN]
+    suspects = tuple(sorted({rank for root in hidden for rank in root.ranks}))
+    if len(suspects) < 2:
+        return list(found)
+    innocent = recorder_suppose.cleared(graph.world, parts, suspects)
+    left = tuple(rank for rank in suspects if rank not in innocent)
+    if not left or not innocent:
+        return list(found)
+    blocked = sum(root.blocked for root in hidden)
+    main = max(hidden, key=lambda root: (len(set(left) & set(root.ranks)), root.share))
+    one = replace(
+        main,
+        ranks=left,
+        blocked=blocked,
+        share=min(1.0, sum(root.share for root in hidden)),
+        claims=claims_of_unknown(graph, Terminal.HIDDEN, left, None, blocked),
+    )
+    return [one, *(root for root in found if root.kind is not Terminal.HIDDEN)]
 
 
 def _in_question(found: Sequence[Root], mismatched: Sequence[Mismatch]) -> set[int]:

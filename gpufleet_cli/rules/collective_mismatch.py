@@ -82,6 +82,8 @@ def _from_graph(case: Case) -> Iterator[Hypothesis]:
 
 
 Signature = tuple[str, int | None, int | None]
+# Each side of a transfer calls its own operation, and a batch is of another size on each rank.
+OF_TWO = frozenset({"SEND", "RECV", "COALESCED", "ALLTOALL", "ALLTOALL_BASE"})
 
 
 def _from_watchdogs(case: Case) -> Iterator[Hypothesis]:
@@ -99,7 +101,7 @@ def _from_watchdogs(case: Case) -> Iterator[Hypothesis]:
         if s.fact.group is not None and s.rank is not None and s.fact.work is not None
     }
     for timeout in case.timeouts:
-        if timeout.rank is None or timeout.fact.seq is None:
+        if timeout.rank is None or timeout.fact.seq is None or timeout.fact.op in OF_TWO:
             continue
         key = (timeout.rank, timeout.fact.seq)
         group = timeout.fact.group or named.get(key) or status.get(key)
