@@ -28,7 +28,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,10 +70,10 @@ class Job:
     def rank(self, tp: int, dp: int, pp: int) -> int:
         return tp + TP * (dp + self.dp * pp)
 
-    def groups(self, rank: int) -> dict[tuple[str, int], list[int]]:
+    def groups(self, rank: int) -> dict[tuple[str, int], Sequence[int]]:
         tp, dp, pp = self.place(rank)
         return {
-            ("default_pg", 0): list(range(self.ranks)),
+            ("default_pg", 0): range(self.ranks),
             ("mesh_tp", dp + self.dp * pp): [self.rank(t, dp, pp) for t in range(TP)],
             ("mesh_dp", tp + TP * pp): [self.rank(tp, d, pp) for d in range(self.dp)],
             ("mesh_pp", tp + TP * dp): [self.rank(tp, dp, p) for p in range(PP)],
@@ -109,7 +109,7 @@ def last_step(job: Job, stalled: int, at: int) -> tuple[list[list[Op]], list[int
     limit = [at if rank == stalled else len(p) for rank, p in enumerate(programs)]
     done = [0] * job.ranks
     arrived: dict[Any, set[int]] = defaultdict(set)
-    need: dict[Any, list[int]] = {}
+    need: dict[Any, Sequence[int]] = {}
     counts: list[dict[Any, int]] = [defaultdict(int) for _ in range(job.ranks)]
     entered = [0] * job.ranks
     members = [job.groups(rank) for rank in range(job.ranks)]
@@ -146,17 +146,29 @@ def write(folder: Path, ranks: int, entries: int, seed: int = 1) -> int:
     job = Job(ranks)
     stalled = ranks // 2 + 5
     tails, done = last_step(job, stalled, at=17)
-    rng = random.Random(seed)
     for rank in range(ranks):
-        dump = _dump(job, rank, entries, tails[rank], done[rank], rng)
-        (folder / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+        write_one(folder, job, rank, entries, tails[rank], done[rank], seed)
     return stalled
+
+
+def write_one(
+    folder: Path, job: Job, rank: int, entries: int, tail: list[Op], done: int, seed: int = 1
+) -> None:
+    """Write the dump of one rank, given what it entered in the last step and how much is done."""
+    rng = random.Random(f"{seed}/{rank}")
+    dump = _dump(job, rank, entries, tail, done, rng)
+    (folder / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+
+
+def whole_steps(job: Job, entries: int) -> int:
+    """The steps before the last one: as many for all, since numbers must agree."""
+    return entries // len(list(job.step(0))) + 2
 
 
 def _dump(
     job: Job, rank: int, wanted: int, tail: list[Op], done: int, rng: random.Random
 ) -> dict[str, Any]:
-    steps = wanted // len(list(job.step(0))) + 2  # the same for all: numbers must agree
+    steps = whole_steps(job, wanted)
     program = [op for _ in range(steps) for op in job.step(rank)] + tail
     open_from = len(program) - (len(tail) - done)
     groups = job.groups(rank)
@@ -203,7 +215,7 @@ def _dump(
     return {
         "version": "2.10",
         "pg_config": {
-            names[g][0]: {"name": names[g][0], "desc": names[g][1], "ranks": str(members)}
+            names[g][0]: {"name": names[g][0], "desc": names[g][1], "ranks": str(list(members))}
             for g, members in groups.items()
         },
         "pg_status": {
@@ -277,18 +289,26 @@ def ours(files: list[Path]) -> tuple[float, float, str]:
 
 def whole_wall(folder: Path) -> float:
     """Seconds for the command as a person runs it."""
+    return whole_run(folder, "json")[0]
+
+
+def whole_run(folder: Path, output: str) -> tuple[float, bytes]:
+    """Seconds for the command as a person runs it, and what it prints."""
     begun = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "gpufleet_cli", "triage", str(folder), "-o", "json"],
+    done = subprocess.run(
+        [sys.executable, "-m", "gpufleet_cli", "triage", str(folder), "-o", output],
         env={**os.environ, "GPUFLEET_NO_STATE": "1"},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         check=True,
     )
-    return time.perf_counter() - begun
+    return time.perf_counter() - begun, done.stdout
 
 
 class Watch:
     """Samples the memory (PSS) and processor time of this process and its children."""
+
+    def __init__(self, every_s: float = 0.05) -> None:
+        self.every_s = every_s
 
     def __enter__(self) -> Watch:
         self.peak_kib = 0
@@ -310,7 +330,7 @@ class Watch:
         return used / os.sysconf("SC_CLK_TCK")
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.05):
+        while not self._stop.wait(self.every_s):
             self._sample()
 
     def _sample(self) -> int:

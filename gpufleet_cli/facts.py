@@ -8,6 +8,7 @@ A fact repeats what one place in the evidence says and judges nothing: `reason` 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -255,7 +256,7 @@ class Progress:
     """
 
     speaker: Speaker
-    points: tuple[StepPoint, ...]
+    points: Sequence[StepPoint]
     total_steps: int | None
     path: str
     series: Literal["train", "validation"] = "train"

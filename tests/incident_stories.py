@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from random import Random
 
 from gpufleet_cli.operate.simulate import faults, layout
@@ -47,7 +48,7 @@ def story(
     skew_s: float = 0.0,
 ) -> Story:
     """The guilty rank is 5, an innocent of a decoy is on the last node."""
-    job = layout.make(Random(seed), size=size)
+    job = _layout(seed, size)
     fault = _fault(BASES.get(cls, cls), job)
     decoys = ()
     if cls in BASES:
@@ -80,6 +81,11 @@ def story(
         captured_s=captured_s,
         skew_s=tuple(skew_s * (i % 2) for i in range(len(job.nodes))),
     )
+
+
+@lru_cache(maxsize=256)
+def _layout(seed: int, size: int) -> layout.Layout:
+    return layout.make(Random(seed), size=size)
 
 
 def _fault(cls: Class, job: layout.Layout) -> Fault:

@@ -42,6 +42,7 @@ class Attempts:
         self._begins: dict[str, list[tuple[int, int]]] = {}
         self._cycles: dict[object, list[Cycle]] = {}
         self._speakers: dict[object, Speaker] = {}
+        self._anywhere: dict[Voice, Speaker] = {}
         pending: set[str] = set()
         for raw in sorted(markers, key=lambda raw: raw.pos):
             if raw.text is not None:
@@ -74,6 +75,14 @@ class Attempts:
 
     def speaker(self, voice: Voice, pos: int) -> Speaker:
         """Who wrote a line at a place; the same object for the same speaker."""
+        if not self._begins and not self._cycles:
+            speaker = self._anywhere.get(voice)
+            if speaker is None:
+                speaker = self._anywhere[voice] = self._at(voice, pos)
+            return speaker
+        return self._at(voice, pos)
+
+    def _at(self, voice: Voice, pos: int) -> Speaker:
         attempt = self._attempt(voice, pos)
         cycle = self._cycle(voice, pos)
         key = (voice, attempt, None if cycle is None else (cycle.number, cycle.rank))

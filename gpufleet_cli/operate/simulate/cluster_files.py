@@ -54,9 +54,10 @@ def _has_events(story: Story, rng: Random) -> bool:
 
 
 def _topology(story: Story, rng: Random) -> bytes:
-    """What a scheduler knows of each rank; PCI addresses and UUIDs are not always known to it."""
+    """What a scheduler knows of each rank; of GPUs it does not always know."""
     layout = story.layout
-    has_bus, has_uuid = gathered.names_buses(story), rng.random() < 0.3
+    has_bus = gathered.names_buses(story)
+    has_uuid = rng.random() < 0.3 and has_bus
     in_pods = gathered.is_in_pods(story)
     unplaced = cluster_nodes.unplaced(story) if in_pods else set()
     ranks = [
@@ -66,7 +67,7 @@ def _topology(story: Story, rng: Random) -> bytes:
             "container": identities.CONTAINER if in_pods else None,
             "node": None if layout.node_index(rank) in unplaced else layout.node_of(rank),
             "local_rank": layout.local_rank(rank),
-            "gpu_index": layout.local_rank(rank),
+            "gpu_index": layout.local_rank(rank) if has_bus else None,
             "pci_bus_id": layout.bus(rank) if has_bus else None,
             "gpu_uuid": gathered.gpu_uuid(story, rank) if has_uuid else None,
         }

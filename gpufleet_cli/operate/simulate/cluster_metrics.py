@@ -36,7 +36,8 @@ Samples = Sequence[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """How the query was made. `times` are seconds of the story, `heads` the begin of each sample."""
+    """How the query was made. `times` are seconds of the story, `heads` the begin of each sample.
+    `bus_known`: some label of a series tells whose GPU it is."""
 
     times: tuple[float, ...]
     heads: tuple[str, ...]
@@ -88,7 +89,7 @@ def _asked(story: Story, rng: Random, *, bus_known: bool) -> _Asked:
         times=times,
         heads=tuple(f"[{base + at:.3f}, " for at in times),
         has_bus=has_bus,
-        bus_known=bus_known and has_bus,
+        bus_known=gathered.names_buses(story) or (bus_known and has_bus),
         host_label=rng.choice(("Hostname", "Hostname", "hostname")),
         pod_labels=pod_labels if gathered.is_in_pods(story) else "none",
         cause=rng.choice((HOT, HOT, BRAKED)),

@@ -28,11 +28,11 @@ FIRST_HOST_PID = 1_200_000
 
 def draw(story: Story, what: str) -> Random:
     """Chance for one question, the same whoever asks."""
-    return Random(f"{story.seed}/{what}")
+    return Random(f"{story.cls}/{story.seed}/{what}")
 
 
 def _digest(story: Story, what: str) -> str:
-    return hashlib.blake2b(f"{story.seed}/{what}".encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(f"{story.cls}/{story.seed}/{what}".encode(), digest_size=16).hexdigest()
 
 
 def uuid(story: Story, what: str) -> str:

@@ -83,7 +83,7 @@ def segfault(story: Story, fault: Fault, rng: Random) -> Iterator[Line]:
     where = rng.choice(
         ("libcuda.so.550.90.07", "libtorch_cuda.so", "libnccl.so.2.21.5", "libc10_cuda.so")
     )
-    base = 0x7F0000000000 + (rng.randrange(1 << 32) << 12)
+    base = 0x7F0000000000 + (rng.randrange(1 << 27) << 12)
     ip, sp = base + rng.randrange(1 << 24), 0x7FFC00000000 + rng.randrange(1 << 28)
     image = f"{where}[{base:x}+{rng.randrange(1 << 20, 1 << 27):x}]"
     if rng.random() < 0.75:

@@ -96,8 +96,8 @@ def _bounce(story: Story, decoy: Fault) -> Iterator[Line]:
 def _slow_reports(story: Story, fault: Fault, steps: list[Logged], rng: Random) -> Iterator[Line]:
     """Reports of the steps since the fault; of a link too: the detector times each rank's sections."""
     form = rng.choice(REPORTS if story.layout.size <= 64 else REPORTS[:2])
-    late = [(n, at) for n, at in _ends(story, steps) if at > fault.at_s][-3:]
-    for step, at_s in late:
+    late = [(n, at) for n, at in _ends(story, steps) if at > fault.at_s]
+    for step, at_s in late[::-2][:3][::-1]:
         yield from _report(story, form, step, at_s + 0.05, fault.ranks[0], fault, fault.kinds, rng)
 
 
@@ -111,7 +111,7 @@ def _uneven_reports(story: Story, steps: list[Logged], rng: Random) -> Iterator[
 
 
 def _ends(story: Story, steps: list[Logged]) -> list[tuple[int, float]]:
-    """Each printed step that all ranks ended, and when the last did."""
+    """Each printed step that all ranks ended before the capture, and when the last did."""
     found = []
     for logged in steps:
         number = logged.step - story.first_step
@@ -119,7 +119,7 @@ def _ends(story: Story, steps: list[Logged]) -> list[tuple[int, float]]:
             found.append((logged.step, logged.at_s))
         elif all(len(ends) > number for ends in story.step_ends):
             found.append((logged.step, max(ends[number] for ends in story.step_ends)))
-    return found
+    return [(step, at_s) for step, at_s in found if at_s + 0.2 < story.captured_s]
 
 
 def _report(

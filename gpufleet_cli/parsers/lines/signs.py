@@ -67,10 +67,10 @@ def spoken_by(speaker: Speaker, *, host: str | None = None, pid: int | None = No
 def continuation(line: LogLine, following: Following, limit: int) -> Iterator[LogLine]:
     """The rest of a message of several lines: inside this line's own text first, then after it."""
     for text in line.text.split("\n")[1 : limit + 1]:
-        yield replace(line, text=text)
+        yield line._replace(text=text)
     for later in following(limit):
         for text in later.text.split("\n"):
-            yield replace(later, text=text) if text is not later.text else later
+            yield later._replace(text=text) if text is not later.text else later
 
 
 _RANK_LIST = re.compile(r"\d{1,7}(?:\s{0,4}-\s{0,4}\d{1,7})?")

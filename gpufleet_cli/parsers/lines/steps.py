@@ -112,7 +112,7 @@ _DATA_TIMES = re.compile(
 )
 Series = Literal["train", "validation"]
 _DIGITS = str.maketrans("123456789", "000000000")
-_SHAPES = 512
+_SHAPES, _LONGEST_SHAPE = 512, 2048
 
 
 def recognise(line: LogLine, following: Following) -> Iterator[Fact]:
@@ -228,7 +228,8 @@ def _nemo_or_generic(line: LogLine) -> Progress | None:
     found = (_GLOBAL_STEP.search(text) if "global" in text else None) or _STEP.search(text)
     if found is None:
         return None
-    shape = _shape(text.translate(_DIGITS))
+    shape_of = _shape if len(text) <= _LONGEST_SHAPE else _shape.__wrapped__
+    shape = shape_of(text.translate(_DIGITS))
     if shape is None:
         return None
     total = found["total"] if found.re is _STEP else None

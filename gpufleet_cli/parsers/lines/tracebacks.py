@@ -93,13 +93,13 @@ def _traceback(line: LogLine, following: Following) -> Iterator[Fact]:
         frame, task = _FRAME.match(text), _RAY_TASK.search(text[:600])
         if task is not None:
             worker = replace(line.speaker, host=task["ip"], pid=int(task["pid"]))
-            line = replace(line, speaker=worker)
+            line = line._replace(speaker=worker)
         elif frame is not None:
             frames.append(_Frame(frame["path"], frame["line"], frame["function"] or ""))
         elif text[:1].isspace() or not text.strip():
             continue
         elif frames and is_exception(text):
-            yield _fact(line, replace(row, text=text), frames)
+            yield _fact(line, row._replace(text=text), frames)
             return
         else:
             skipped += 1
@@ -148,5 +148,5 @@ PATTERNS: tuple[str, ...] = patterns_of(_RULES)
 def recognise(line: LogLine, following: Following) -> Iterator[Fact]:
     """The exception of a traceback that begins on this line, which may hold all of it, escaped."""
     if _HEADER in line.text and "\\n" in line.text and "\n" not in line.text:
-        line = replace(line, text=line.text.replace("\\n", "\n"))
+        line = line._replace(text=line.text.replace("\\n", "\n"))
     return by_literal(_RULES, line, following)

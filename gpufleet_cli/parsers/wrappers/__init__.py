@@ -48,10 +48,12 @@ _MAX_AMBIGUOUS = 2
 class Plan(NamedTuple):
     """Which wrappers a file uses, by the first character of a line, and how to read its times.
 
-    `near_ns` gives stamps without a year their year. `shift_ns` is the collector's zone.
+    `near_ns` gives stamps without a year their year. `shift_ns` is the collector's zone. `is_plain`:
+    no ambiguous wrapper was chosen.
     """
 
     by_start: Mapping[str, tuple[Peel, ...]]
+    is_plain: bool
     near_ns: int | None = None
     shift_ns: int = 0
 
@@ -95,7 +97,7 @@ def _plan(chosen: Sequence[Wrapper]) -> Plan:
         char: tuple(w.peel for w in active if not w.STARTS or char in w.STARTS) for char in starts
     }
     table[""] = tuple(w.peel for w in active if not w.STARTS)
-    return Plan(table)
+    return Plan(table, not chosen)
 
 
 def unwrap(text: str, plan: Plan, *, depth: int = MAX_DEPTH) -> Unwrapped:
