@@ -67,7 +67,6 @@ def story(
         first_step=100,
         step_seconds=2.0,
         steps_before=100,
-        healthy_step=10,
         step_ends=(),
         faults=(fault,),
         decoys=decoys,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from gpufleet_cli.operate.simulate import programs
 from gpufleet_cli.operate.simulate.engine import EXCHANGED
 from gpufleet_cli.operate.simulate.layout import Group
 from gpufleet_cli.operate.simulate.programs import Op
@@ -109,7 +110,7 @@ class _Recorder:
         """Steps before the window that the ring still holds, then the window up to the dump."""
         story = self.story
         program = story.programs[self.rank]
-        first = self._first_step()
+        first = programs.step(story.layout, self.rank, seconds=1.0)
         per_step = sum(self._recorded(op) for op in first)
         window = sum(self._recorded(op) for op in program)
         kept = min(
@@ -135,12 +136,6 @@ class _Recorder:
         if story.style.only_active:
             found = [entry for entry in found if entry["state"] != "completed"]
         return found
-
-    def _first_step(self) -> list[Op]:
-        """The program of a healthy step of this rank."""
-        program = self.story.programs[self.rank]
-        healthy = self.story.healthy_step
-        return program[:healthy]
 
     def _recorded(self, op: Op) -> int:
         return 3 if op.does == "ring" else int(op.does in EXCHANGED)

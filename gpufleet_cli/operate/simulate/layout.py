@@ -106,13 +106,13 @@ def _fits(wanted: int, room: int) -> int:
 
 def make(rng: Random, *, size: int, kind: Kind | None = None) -> Layout:
     """A layout of `size` ranks (a power of two from 8)."""
-    kind = kind or rng.choice(KINDS)
+    chosen: Kind = rng.choice(KINDS) if kind is None else kind
     gpus_per_node = 8 if size > 16 else 4
-    shape = _shape(kind, size, gpus_per_node, rng)
+    shape = _shape(chosen, size, gpus_per_node, rng)
     dp = size // (shape.tp * shape.cp * shape.pp)
     nodes, pods = _names(rng, -(-size // gpus_per_node))
     bare = Layout(
-        kind=kind,
+        kind=chosen,
         size=size,
         tp=shape.tp,
         cp=shape.cp,

@@ -144,8 +144,7 @@ class Story:
     """All that happened. Steps count from `first_step` at the begin of the window; programs hold its
     three steps one after another. `step_ends[rank]` are the seconds at which the rank ended steps
     `first_step`, `first_step + 1`, ... of the window, as far as it came; `steps_before` steps of
-    `step_seconds` each went before. `healthy_step` is the number of calls of a step, which the first
-    of the window always is. `signalled[rank]`: when its watchdog saw another rank's timeout;
+    `step_seconds` each went before.  `signalled[rank]`: when its watchdog saw another rank's timeout;
     `dumped[rank]`: when its recorder was written. `decoys` happened too, and stopped nothing.
     `captured_s`: when the evidence was taken. `lost_logs`: ranks whose log the collection lost."""
 
@@ -159,7 +158,6 @@ class Story:
     first_step: int
     step_seconds: float
     steps_before: int
-    healthy_step: int
     step_ends: tuple[tuple[float, ...], ...]
     faults: tuple[Fault, ...]
     decoys: tuple[Fault, ...]

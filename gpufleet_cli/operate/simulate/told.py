@@ -23,7 +23,7 @@ DIFFERENT = frozenset({Class.SKIPPED, Class.REORDERED, Class.MISMATCH})
 # Faults of a kernel or a link: others wait with the guilty rank in one operation.
 TOGETHER = frozenset({Class.GPU_STALL, Class.XID_79, Class.XID_119})
 # Two ends of a link, and nothing that tells which of them, or of the links of the ring: a set at best.
-ENDS = frozenset({Class.LINK_IN_FLIGHT, Class.PARTIAL})
+ENDS = frozenset({Class.LINK_IN_FLIGHT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +58,11 @@ class Replay:
     eager: bool
     seed: int
 
-    def run(self, upset: Upset) -> Moments:
+    def run(self, upset: Upset, of: engine.Programs | None = None) -> Moments:
+        """The moments of the window with something wrong in it, of other programs where given."""
+        programs = self.healthy if of is None else of
         return engine.run(
-            self.layout, self.healthy, upset, ahead=self.ahead, eager=self.eager, seed=self.seed
+            self.layout, programs, upset, ahead=self.ahead, eager=self.eager, seed=self.seed
         )
 
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
+from gpufleet_cli.errors import UsageError
 from gpufleet_cli.operate.simulate import (
     cluster_files,
     dump_files,
     engine,
     faults,
+    gathered,
     kernel_files,
     layout,
     log_files,
@@ -43,6 +45,7 @@ from gpufleet_cli.operate.simulate.truth import Truth
 from gpufleet_cli.verdict import Kind
 
 STEPS, SLOW_STEPS = 3, 12
+TRIES = 30
 EPOCH_NS = 1_772_000_000_000_000_000
 FRAMEWORKS = ("torchtitan", "megatron", "deepspeed", "lightning", "nemo", "plain")
 WRAPPERS = (
@@ -84,7 +87,7 @@ def make(cls: Class, *, seed: int, size: int = 64, lost: float = 0.0) -> World:
     left, dumps = _dumps(story, plan, draw("dumps"), lost)
     logs = log_files.write(story, draw("logs"))
     cluster = cluster_files.write(story, draw("cluster"))
-    kernel = kernel_files.write(story, draw("kernel"), bus_known=_bus_known(story))
+    kernel = kernel_files.write(story, draw("kernel"), bus_known=gathered.knows_buses(story))
     files = {**cluster.files, **kernel.files, **logs.files, **dumps}
     seen = Seen(
         dumps=frozenset(left),
@@ -94,10 +97,6 @@ def make(cls: Class, *, seed: int, size: int = 64, lost: float = 0.0) -> World:
     )
     found = told.tell(plan, cls, seen, replay)
     return World(files=files, truth=_truth(story, plan, found, lost), story=story)
-
-
-def _bus_known(story: Story) -> bool:
-    return story.style.identity in ("topology", "pods")
 
 
 class _Draws:
@@ -116,50 +115,52 @@ class _Draws:
 def _happen(
     draw: _Draws, cls: Class, seed: int, size: int, *, no_dumps: bool
 ) -> tuple[Story, Plan, Replay]:
-    rng = draw("job")
-    style = _style(draw("style"), no_dumps=no_dumps)
-    job = layout.make(rng, size=size, kind=_layout_kind(cls, rng))
+    rng, style = draw("job"), _style(draw("style"), no_dumps=no_dumps)
+    faulty = draw("fault")
+    for _ in range(TRIES):
+        setting, replay = _job(cls, rng, faulty, size)
+        plan = _stopping(setting, cls, replay)
+        if plan is not None:
+            break
+    else:
+        raise UsageError(f"{size} ranks leave no place for a fault of the class {cls}")
+    moments = replay.run(plan.upset, plan.programs)
+    timeout_s = rng.choice((600.0, 600.0, 300.0, 1800.0))
+    after = _after(draw("after"), cls, setting.layout, plan, moments, timeout_s, style)
+    story = _story(draw, cls, seed, setting, plan, moments, after, timeout_s, style)
+    return story, plan, replace(replay, moments=moments)
+
+
+def _job(cls: Class, rng: Random, faulty: Random, size: int) -> tuple[Setting, Replay]:
+    """A job in which nothing is wrong yet."""
+    kinds: tuple[layout.Kind, ...] = layout.KINDS
+    if cls in faults.PIPELINED:
+        kinds = ("megatron", "experts")
+    job = layout.make(rng, size=size, kind=rng.choice(kinds))
     kernels_s = rng.choice((0.3, 0.8, 2.0, 6.0))
     steps = SLOW_STEPS if cls in faults.SLOWING else STEPS
-    each = [programs.step(job, rank, seconds=kernels_s) for rank in range(size)]
-    calls = [program * steps for program in each]
-    ahead, eager = rng.choice((4, 12, 30, 60)), rng.random() < 0.5 and cls is not Class.P2P_DEADLOCK
-    engine_seed = rng.randrange(1 << 30)
-
-    def run(upset: Upset, of: list[list[programs.Op]]) -> Moments:
-        return engine.run(job, of, upset, ahead=ahead, eager=eager, seed=engine_seed)
-
-    setting = Setting(
-        layout=job,
-        programs=calls,
-        healthy=run(Upset(), calls),
-        steps=steps,
-        rng=draw("fault"),
-    )
-    plan, moments = _hanging(setting, cls, run)
-    timeout_s = rng.choice((600.0, 600.0, 300.0, 1800.0))
-    after = _after(draw("after"), cls, job, plan, moments, timeout_s, style)
-    story = _story(draw, cls, seed, setting, plan, moments, after, timeout_s, style, len(each[0]))
-    replay = Replay(
-        layout=job, healthy=calls, moments=moments, ahead=ahead, eager=eager, seed=engine_seed
-    )
-    return story, plan, replay
+    calls = [programs.step(job, rank, seconds=kernels_s) * steps for rank in range(size)]
+    ahead = rng.choice((4, 12, 30, 60))
+    eager = rng.random() < 0.5 and cls is not Class.P2P_DEADLOCK
+    seed = rng.randrange(1 << 30)
+    healthy = engine.run(job, calls, Upset(), ahead=ahead, eager=eager, seed=seed)
+    setting = Setting(layout=job, programs=calls, healthy=healthy, steps=steps, rng=faulty)
+    replay = Replay(layout=job, healthy=calls, moments=healthy, ahead=ahead, eager=eager, seed=seed)
+    return setting, replay
 
 
-def _layout_kind(cls: Class, rng: Random) -> layout.Kind:
-    if cls in faults.PIPELINED:
-        return rng.choice(("megatron", "experts"))
-    return rng.choice(layout.KINDS)
-
-
-def _hanging(setting: Setting, cls: Class, run: object) -> tuple[Plan, Moments]:
-    """A plan that really stops the job, where its class does."""
-    assert callable(run)
-    while True:
-        plan = faults.MAKERS[cls](setting, cls)
-        moments: Moments = run(plan.upset, plan.programs)
-        if cls in RUNNING or cls is Class.RENDEZVOUS or _hangs(setting.layout, moments, plan):
-            return plan, moments
+def _stopping(setting: Setting, cls: Class, replay: Replay) -> Plan | None:
+    """A plan that really stops the job, where its class does; None: not in this layout."""
+    for _ in range(TRIES):
+        try:
+            plan = faults.MAKERS[cls](setting, cls)
+        except faults.NoPlaceError:
+            return None
+        if cls in RUNNING or cls is Class.RENDEZVOUS:
+            return plan
+        if _hangs(setting.layout, replay.run(plan.upset, plan.programs), plan):
+            return plan
+    return None
 
 
 def _hangs(job: Layout, moments: Moments, plan: Plan) -> bool:
@@ -222,7 +223,6 @@ def _story(
     after: Aftermath,
     timeout_s: float,
     style: Style,
-    each: int,
 ) -> Story:
     rng = draw("story")
     job = setting.layout
@@ -247,7 +247,6 @@ def _story(
         first_step=first,
         step_seconds=step_seconds,
         steps_before=steps_before,
-        healthy_step=each,
         step_ends=ends,
         faults=plan.faults,
         decoys=plan.decoys,
