@@ -170,6 +170,16 @@ def test_lost_prefixes_of_an_old_release_leave_nobody_known() -> None:
     assert len(written(of).complete) == SIZE
 
 
+def test_a_line_that_names_nobody_leaves_its_whole_pod_without_prefixes() -> None:
+    """A warning of the loader has no tag of PyTorch's own."""
+    for seed in range(12):
+        of = styled(story(Class.LOADER_STALL), wrapper="cri", torch="2.6", lost_prefixes=True)
+        (guilty,) = of.faults[0].ranks
+        node = tuple(of.layout.ranks_of(of.layout.node_index(guilty)))
+        retries = [c for c in written(of, seed).clues if "thrown while requesting" in c.text]
+        assert all(clue.ranks == node for clue in retries)
+
+
 # --- Who is there ---------------------------------------------------------------------------------------
 
 

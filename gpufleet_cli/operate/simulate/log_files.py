@@ -34,7 +34,7 @@ def write(story: Story, rng: Random) -> Written:
     there = _present(story)
     return Written(
         files=wrapped.files,
-        clues=_clues(wrapped, lines),
+        clues=_clues(story, wrapped, lines),
         timed_out=_timed_out(lines) if tells else {},
         complete=frozenset(there) if tells else frozenset(),
     )
@@ -137,7 +137,7 @@ def _timed_out(lines: list[Line]) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
-def _clues(wrapped: Wrapped, lines: list[Line]) -> tuple[Clue, ...]:
+def _clues(story: Story, wrapped: Wrapped, lines: list[Line]) -> tuple[Clue, ...]:
     """Each telling line once, with its text as the file has it."""
     found: dict[tuple[str, str], Clue] = {}
     for line in lines:
@@ -145,9 +145,29 @@ def _clues(wrapped: Wrapped, lines: list[Line]) -> tuple[Clue, ...]:
             continue
         path = wrapped.path_of(line)
         text = line.says.text or line.text.strip()
-        if path.endswith(".json") or path.endswith("-json.log"):
+        if path.endswith((".json", "-json.log")):
             text = json.dumps(text, ensure_ascii=path.endswith(".json"))[1:-1]
         says = line.says
-        clue = Clue(ranks=says.ranks, path=path, text=text, kinds=says.kinds, loud=says.loud)
+        clue = Clue(
+            ranks=_left(story, line, says),
+            path=path,
+            text=text,
+            kinds=says.kinds,
+            loud=says.loud,
+        )
         found.setdefault((path, text), clue)
     return tuple(found.values())
+
+
+def _left(story: Story, line: Line, says: Says) -> tuple[int, ...]:
+    """The ranks that a line leaves: without a prefix, one that names nobody may be any rank's of its
+    stream."""
+    style, layout = story.style, story.layout
+    if not style.lost_prefixes or style.wrapper in log_wrappers.ONE_FILE_A_RANK:
+        return says.ranks
+    names_somebody = any(word in line.text for word in ("[rank", "rank_", "Rank", " NCCL "))
+    if line.writer < 0 or says.ranks != (line.writer,) or names_somebody:
+        return says.ranks
+    if style.wrapper == "srun-label":
+        return tuple(range(layout.size))
+    return tuple(layout.ranks_of(layout.node_index(line.writer)))
