@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import msgspec
@@ -78,3 +78,33 @@ def unpack(packed: bytes) -> Program:
     seqs.frombytes(seq_bytes)
     kinds = tuple(OpKind(*row[:5], tuple(row[5])) for row in rows)
     return Program(kinds, order, seqs)
+
+
+def operations(program: Program) -> list[tuple[OpKind, int]]:
+    """(kind, number) in program order, each batch as one: its parts never complete by themselves and
+    stand before the `coalesced` entry that ends it, which takes their peers.
+
+    >>> part = OpKind(0, "send", True, "64", "Float", ((1, True),))
+    >>> end = OpKind(0, "coalesced", True, "64", "Float", ())
+    >>> [(kind.op, kind.peers) for kind, _ in operations(Program((part, end), (0, 1), (7, 7)))]
+    [('coalesced', ((1, True),))]
+    """
+    found: list[tuple[OpKind, int]] = []
+    ends: dict[tuple[OpKind, tuple[tuple[int, bool], ...]], OpKind] = {}
+    for row, seq in zip(program.order, program.seqs, strict=True):
+        kind = program.kinds[row]
+        if kind.op.endswith("coalesced"):
+            peers: list[tuple[int, bool]] = []
+            while found and _is_part(*found[-1], kind, seq):
+                peers[:0] = found.pop()[0].peers
+            key = (kind, tuple(peers))
+            if key not in ends:
+                ends[key] = replace(kind, peers=tuple(dict.fromkeys(peers)))
+            kind = ends[key]
+        found.append((kind, seq))
+    return found
+
+
+def _is_part(part: OpKind, number: int, end: OpKind, seq: int) -> bool:
+    same = (part.group, number, part.is_p2p) == (end.group, seq, end.is_p2p)
+    return same and not part.op.endswith("coalesced")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import marshal
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -238,13 +239,15 @@ def _open(ring: _Ring) -> tuple[list[int], dict[int, list[int]]]:
 
 
 def _without_orphans(document: Document, ring: _Ring, opens: Sequence[int]) -> list[int]:
-    """Less the parts of batches whose end was done and is left out: a batch counts as a collective of
-    its group, so its parts carry a number that the group has completed."""
+    """Less the parts of batches whose end was done and is left out. Parts share a number, and a batch
+    counts as a collective of its group, so they carry one that the group has completed."""
     completed = {status.local_id: status.completed for status in document.statuses}
+    shared = Counter(_batch_key(ring.entries[i]) for i in opens)
 
     def is_orphan(entry: Entry) -> bool:
         number = entry["collective_seq_id"]
-        return bool(entry["is_p2p"]) and 0 < number <= completed.get(entry["pg_id"], -1)
+        is_part = bool(entry["is_p2p"]) and shared[_batch_key(entry)] > 1
+        return is_part and 0 < number <= completed.get(entry["pg_id"], -1)
 
     return [i for i in opens if not is_orphan(ring.entries[i])]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from gpufleet_cli.facts import OpenOp, RankDump
-from gpufleet_cli.parsers.recorder_program import OpKind, unpack
+from gpufleet_cli.parsers.recorder_program import OpKind, operations, unpack
 from gpufleet_cli.reason import recorder_world
 from gpufleet_cli.reason.op_names import op_type
 from gpufleet_cli.reason.recorder_world import Group, Role, Slot, Wait, World
@@ -117,11 +117,16 @@ def _line_of(own: Mapping[Slot, Group], script: Script, logged: Logged) -> int |
         i
         for i, line in enumerate(script.lines)
         if line.seq == logged.seq
-        and op_type(line.kind.op) == logged.op
+        and _is_called(line.kind.op, logged.op)
         and line.slot in own
         and logged.group in (None, own[line.slot].name)
     ]
     return found[0] if len(found) == 1 else None
+
+
+def _is_called(op: str, word: str) -> bool:
+    """Whether a watchdog's word may be this operation: one word stands for both kinds of all-to-all."""
+    return (op_type(op) or "").removesuffix("_BASE") == word.removesuffix("_BASE")
 
 
 def ghosts(world: World, parts: Mapping[int, Part]) -> dict[int, Ghost]:
@@ -190,11 +195,9 @@ def _script(world: World, ranks: Sequence[int]) -> Script | None:
 def _lines(world: World, rank: int, own: Mapping[Slot, Group]) -> list[Line]:
     """What a rank has recorded, oldest first."""
     slot_of = {group.number: slot for slot, group in own.items()}
-    program = unpack(world.dumps[rank].program)
     numbers = world.own[rank]
     found = []
-    for row, seq in zip(program.order, program.seqs, strict=True):
-        kind = program.kinds[row]
+    for kind, seq in operations(unpack(world.dumps[rank].program)):
         slot = slot_of.get(numbers[kind.group])
         if slot is not None:
             found.append(Line(slot, seq, kind))
@@ -382,14 +385,12 @@ def _facing(
 
 def _transfers(world: World, rank: int, group: Group, wanted: tuple[int, bool]) -> list[int]:
     """A rank's own numbers of its sends to, or receives from, one member."""
-    program = unpack(world.dumps[rank].program)
     place = world.own[rank].index(group.number)
-    rows = {
-        row
-        for row, kind in enumerate(program.kinds)
+    return [
+        seq
+        for kind, seq in operations(unpack(world.dumps[rank].program))
         if kind.group == place and kind.is_p2p and wanted in kind.peers
-    }
-    return [s for row, s in zip(program.order, program.seqs, strict=True) if row in rows]
+    ]
 
 
 def _open_numbers(group: Group, rank: int) -> set[int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gpufleet_cli.facts import Origin
-from gpufleet_cli.parsers.recorder_program import unpack
+from gpufleet_cli.parsers.recorder_program import operations, unpack
 from gpufleet_cli.reason import recorder_world
 from gpufleet_cli.reason.recorder_finding import GraphClaim, Mismatch, Side
 from gpufleet_cli.reason.recorder_words import called, ranks_text
@@ -77,12 +77,10 @@ def _by_role(
 
 
 def _program(world: World, rank: int, own: Mapping[Slot, Group]) -> list[Call]:
-    program = unpack(world.dumps[rank].program)
     slot_of = {group.number: slot for slot, group in own.items()}
     numbers = world.own[rank]
     found = []
-    for row, seq in zip(program.order, program.seqs, strict=True):
-        kind = program.kinds[row]
+    for kind, seq in operations(unpack(world.dumps[rank].program)):
         slot = slot_of.get(numbers[kind.group])
         if slot is not None:
             # All-to-all has other sizes on each rank, and a ring other peers.

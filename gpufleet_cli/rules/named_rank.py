@@ -35,7 +35,10 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     """One hypothesis a set of ranks that the same kind of line names, and one for stuck watchdogs."""
     named: dict[tuple[int, ...], list[Claim]] = defaultdict(list)
     accusers = {rank for s in case.signs_of(*WEIGHTS) for rank in (s.rank,) if rank is not None}
+    members = _reported(case)
     for sign in case.signs_of(*WEIGHTS):
+        if sign.fact.sign is Sign.DESYNC_REPORT and not _accuses(sign, members):
+            continue
         ranks = _global_ranks(case, sign.fact)
         if not ranks or _is_circular(sign, ranks, accusers) or len(named[ranks]) >= 3:
             continue
@@ -81,6 +84,26 @@ def _global_ranks(case: Case, sign: LogSign) -> tuple[int, ...]:
                 if all(rank < len(members) for rank in ranks):
                     return tuple(members[rank] for rank in ranks)
     return ()
+
+
+def _reported(case: Case) -> dict[int, set[int]]:
+    """By the rank that printed them, all ranks in its desync reports."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for sign in case.signs_of(Sign.DESYNC_REPORT):
+        if sign.rank is not None:
+            found[sign.rank].update(sign.fact.named_ranks)
+    return found
+
+
+def _accuses(sign: PlacedSign, members: dict[int, set[int]]) -> bool:
+    """Whether a row of a desync report names who is missing, in numbers that are global.
+
+    Who joined waits. A report that names no group is of the printer's own one: where the printer
+    itself, which joined, is not on it, its numbers are of another group than the world.
+    """
+    if (sign.fact.detail or "").startswith("waiting"):
+        return False
+    return sign.fact.group is not None or sign.rank is None or sign.rank in members[sign.rank]
 
 
 def _is_circular(sign: PlacedSign, ranks: tuple[int, ...], accusers: set[int]) -> bool:
