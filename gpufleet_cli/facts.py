@@ -8,9 +8,11 @@ A fact repeats what one place in the evidence says and judges nothing: `reason` 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import lru_cache
 from typing import Literal
 
 MOST_RANKS = 1 << 17
@@ -748,6 +750,38 @@ class DumpGroup:
     open_count: int = 0
     open_ops: tuple[OpenOp, ...] = ()
     done: bytes = b""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Members travel as few numbers and are one tuple for all who name them: the group of the
+        whole world stands in the dump of each of its sixteen thousand ranks."""
+        values = tuple(getattr(self, name) for name in _GROUP_FIELDS)
+        return _dump_group, (_packed_members(self.members), values)
+
+
+_GROUP_FIELDS = tuple(field.name for field in fields(DumpGroup) if field.name != "members")
+
+
+def _dump_group(members: range | bytes | None, values: tuple[object, ...]) -> DumpGroup:
+    given = dict(zip(_GROUP_FIELDS, values, strict=True))
+    return DumpGroup(members=_unpacked_members(members), **given)  # type: ignore[arg-type]
+
+
+def _packed_members(members: tuple[int, ...] | None) -> range | bytes | None:
+    if members is None:
+        return None
+    if len(members) > 1 and members[1] != members[0]:
+        step = members[1] - members[0]
+        regular = range(members[0], members[-1] + (1 if step > 0 else -1), step)
+        if len(regular) == len(members) and tuple(regular) == members:
+            return regular
+    return array("q", members).tobytes()
+
+
+@lru_cache(maxsize=65_536)
+def _unpacked_members(members: range | bytes | None) -> tuple[int, ...] | None:
+    if members is None:
+        return None
+    return tuple(members) if isinstance(members, range) else tuple(memoryview(members).cast("q"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

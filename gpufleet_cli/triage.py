@@ -6,20 +6,18 @@ Each parser and rule is guarded: one that breaks costs its own part and leaves a
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from gpufleet_cli.bundle import Evidence, Target
-from gpufleet_cli.errors import Fault, ParseError
+from gpufleet_cli.bundle import Target
 from gpufleet_cli.facts import Fact, Gap, JobNumbers, Origin, RankDump, Writes
 from gpufleet_cli.guard import guarded
-from gpufleet_cli.parsers.registry import PARSERS, Parser
-from gpufleet_cli.parsers.safe_pickle import limited_memory
+from gpufleet_cli.parsers.safe_pickle import no_collection
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.build import build_case
 from gpufleet_cli.reason.subject import job_view, rank_rows
+from gpufleet_cli.reason.summary import Told, facts_of, merge, summarise
 from gpufleet_cli.recommend import recommend
 from gpufleet_cli.rules import RULES, Rule
 from gpufleet_cli.verdict import (
@@ -37,8 +35,6 @@ from gpufleet_cli.verdict import (
 from gpufleet_cli.weigh import error_lines, weigh
 
 MOST_HARDWARE_EVENTS = 200
-MOST_NAMED = 8
-FILE_MEMORY = 1200 << 20
 
 
 def triage_target(
@@ -47,154 +43,24 @@ def triage_target(
     *,
     as_of_ns: int | None = None,
     strict: bool = False,
+    told: Told | None = None,
 ) -> Triage:
-    """Read a target and answer: who, what, what to do, at what price, and what was not seen."""
-    facts, files = read_facts(target, strict=strict)
-    triage = decide(target, [numbers, *facts], files, as_of_ns=as_of_ns, strict=strict)
+    """Read a target and answer: who, what, what to do, at what price, and what was not seen.
+
+    `told` is told of files as they are read.
+    """
+    with no_collection():  # no fact is in a cycle, and millions of them are looked through again
+        facts, files = read_facts(target, strict=strict, told=told)
+        triage = decide(target, [numbers, *facts], files, as_of_ns=as_of_ns, strict=strict)
     return with_file_names(triage, {e.path: e.name for e in target.evidences if e.name != e.path})
 
 
-def read_facts(target: Target, *, strict: bool = False) -> tuple[list[Fact], tuple[FileRead, ...]]:
+def read_facts(
+    target: Target, *, strict: bool = False, told: Told | None = None
+) -> tuple[list[Fact], tuple[FileRead, ...]]:
     """Every fact of every file, in the order of paths and parsers, and what each file gave."""
-    matched: dict[int, list[str]] = defaultdict(list)
-    counts: dict[int, int] = defaultdict(int)
-    gathered: dict[int, list[Fact]] = defaultdict(list)
-    evidences = sorted(target.evidences, key=lambda e: e.path)
-    wanted: list[list[int]] = [[] for _ in PARSERS]
-    empty: set[int] = set()
-    for index, evidence in enumerate(evidences):
-        formats = guarded(f"file {evidence.path}", partial(_formats, evidence), strict=strict)
-        if isinstance(formats, Gap):
-            gathered[index].append(formats)
-            continue
-        if formats is None:
-            empty.add(index)
-            continue
-        for order in formats:
-            wanted[order].append(index)
-    for order, parser in enumerate(PARSERS):
-        for index, found in _parse(parser, evidences, wanted[order], strict=strict):
-            matched[index].append(parser.__name__.rsplit(".", 1)[-1])
-            counts[index] += len(found)
-            gathered[index].extend(found)
-    facts: list[Fact] = [*target.gaps, *_empty_gaps([evidences[index] for index in sorted(empty)])]
-    files: list[FileRead] = []
-    for index, evidence in enumerate(evidences):
-        facts.extend(gathered[index])
-        if all(map(_says_nothing, gathered[index])) and index not in empty:
-            facts.append(_not_understood(evidence, matched[index]))
-        files.append(
-            FileRead(
-                path=evidence.path,
-                size_bytes=evidence.size_bytes,
-                formats=tuple(matched[index]),
-                facts=counts[index],
-            )
-        )
-    return facts, tuple(files)
-
-
-def _formats(evidence: Evidence) -> list[int] | None:
-    """The parsers that take this file, by order; None for a file of blanks that none takes."""
-    head = evidence.head
-    found = [order for order, parser in enumerate(PARSERS) if parser.matches(evidence.path, head)]
-    return found if found or head.strip() else None
-
-
-def _empty_gaps(evidences: Sequence[Evidence]) -> Iterator[Gap]:
-    """Files with nothing in them: one gap for all, and one for each that is only too damaged."""
-    empty: list[Evidence] = []
-    for evidence in evidences:
-        damage = evidence.damage()
-        if damage is None:
-            empty.append(evidence)
-        else:
-            origin = Origin(path=evidence.name)
-            yield Gap(what=f"file {evidence.name}", why=damage, origin=origin)
-    if len(empty) == 1:
-        yield Gap(what=f"file {empty[0].name}", why="empty", origin=Origin(path=empty[0].name))
-    elif empty:
-        names = ", ".join(evidence.name for evidence in empty[:MOST_NAMED])
-        more = ", ..." if len(empty) > MOST_NAMED else ""
-        yield Gap(what=f"{len(empty)} empty files", why=f"nothing is in {names}{more}")
-
-
-def _says_nothing(fact: Fact) -> bool:
-    """Lines of nobody at no time: that they are there is all that a log parser can say."""
-    if not isinstance(fact, Writes) or fact.dated or fact.complained:
-        return False
-    who = fact.speaker
-    ids = (who.rank, who.prefix_rank, who.local_rank, who.node_rank, who.task, who.pid, who.pod)
-    return all(value is None for value in (*ids, who.node, who.host))
-
-
-def _not_understood(evidence: Evidence, formats: Sequence[str]) -> Gap:
-    why = (
-        f"read as {', '.join(formats)}, but nothing in it was recognised"
-        if formats
-        else "it fits no format that gpufleet reads"
-    )
-    return Gap(what=f"file {evidence.path}", why=why, origin=Origin(path=evidence.path))
-
-
-def _parse(
-    parser: Parser, evidences: Sequence[Evidence], wanted: Sequence[int], *, strict: bool
-) -> Iterator[tuple[int, list[Fact]]]:
-    """Facts per file of one parser; a batch for parsers that can share the work."""
-    if not wanted:
-        return
-    batch = getattr(parser, "parse_many", None)
-    if batch is None:
-        for index in wanted:
-            yield index, _one(parser, evidences[index], strict=strict)
-        return
-    by_evidence = {id(evidences[index]): index for index in wanted}
-    results = guarded(
-        f"the parser {parser.__name__}",
-        lambda: list(batch([evidences[index] for index in wanted])),
-        strict=strict,
-    )
-    if isinstance(results, Gap):  # the file that breaks the batch is to cost itself, not the rest
-        for index in wanted:
-            yield index, _one(parser, evidences[index], strict=strict)
-        return
-    for evidence, result in results:
-        if strict and isinstance(result, Fault):
-            raise result
-        found = [_gap_of(evidence, result)] if isinstance(result, ParseError) else list(result)
-        yield by_evidence[id(evidence)], found
-
-
-def _one(parser: Parser, evidence: Evidence, *, strict: bool) -> list[Fact]:
-    try:
-        found = guarded(f"file {evidence.path}", partial(_facts, parser, evidence), strict=strict)
-    except ParseError as exc:
-        return [_gap_of(evidence, exc)]
-    facts: list[Fact] = [found] if isinstance(found, Gap) else found
-    damage = evidence.damage()
-    if damage is not None:
-        facts.append(
-            Gap(what=f"file {evidence.path}", why=damage, origin=Origin(path=evidence.path))
-        )
-    return facts
-
-
-def _facts(parser: Parser, evidence: Evidence) -> list[Fact]:
-    try:
-        with limited_memory(FILE_MEMORY):
-            return list(parser.parse(evidence))
-    except MemoryError:
-        raise ParseError("it needs more memory than one file may take: not read") from None
-
-
-def _gap_of(evidence: Evidence, exc: ParseError) -> Gap:
-    return Gap(
-        what=f"file {evidence.path}",
-        why=exc.message,
-        would_settle=exc.hint or "",
-        rank=getattr(exc, "rank", None),
-        origin=Origin(path=evidence.path),
-    )
+    summary = merge([summarise(target.evidences, strict=strict, told=told)])
+    return facts_of(summary, target.gaps)
 
 
 def decide(

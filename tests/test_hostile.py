@@ -468,9 +468,9 @@ def test_file_that_needs_too_much_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It costs itself: three bytes of JSON take seventy in memory."""
-    from gpufleet_cli import triage
+    from gpufleet_cli.reason import summary
 
-    monkeypatch.setattr(triage, "FILE_MEMORY", 64 << 20)
+    monkeypatch.setattr(summary, "FILE_MEMORY", 64 << 20)
     (tmp_path / "pods.json").write_bytes(
         b'{"kind":"PodList","apiVersion":"v1","items":[' + b"[]," * 3_000_000 + b"[]]}"
     )

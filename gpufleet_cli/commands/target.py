@@ -9,6 +9,7 @@ import typer
 
 from gpufleet_cli.commands.options import Inputs
 from gpufleet_cli.commands.output import say
+from gpufleet_cli.commands.progress import shown
 from gpufleet_cli.errors import TargetError, UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def triage_of(target: str | None, inputs: Inputs) -> Triage:
     read = read_target(place, follow_links=inputs.follow_links)
     from gpufleet_cli.triage import triage_target
 
-    return triage_target(read, numbers, as_of_ns=as_of_ns)
+    with shown(len(read.evidences)) as told:
+        return triage_target(read, numbers, as_of_ns=as_of_ns, told=told)
 
 
 def _place(target: str | None, selector: str | None) -> str:

@@ -224,20 +224,18 @@ Result = tuple[Evidence, tuple[Fact, ...] | ParseError]
 
 
 def parse_many(evidences: Sequence[Evidence], *, near_ns: int | None = None) -> Iterator[Result]:
-    """(file, its facts or why it could not be read) for every file, in the order given."""
+    """(file, its facts or why it could not be read) for every file, as they are done."""
     from gpufleet_cli.parsers import log_workers
 
     streams = streams_of(evidences)
     if near_ns is None:
         near_ns = max((ns for e in evidences if (ns := year_hint(e)) is not None), default=None)
-    results: dict[str, tuple[Fact, ...] | ParseError] = {}
     for files, result in log_workers.read_streams(streams, near_ns=near_ns):
         for evidence in files:
-            results[evidence.path] = (
-                result if isinstance(result, ParseError) else _own(result, evidence, files)
+            yield (
+                evidence,
+                result if isinstance(result, ParseError) else _own(result, evidence, files),
             )
-    for evidence in evidences:
-        yield evidence, results[evidence.path]
 
 
 def _own(facts: Sequence[Fact], evidence: Evidence, files: Sequence[Evidence]) -> tuple[Fact, ...]:

@@ -1,0 +1,67 @@
+"""How far a long reading is: one line on standard error that is rewritten, on a terminal only."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+WAIT_S = 1.0
+"""Short work shows nothing."""
+EVERY_S = 0.2
+
+
+@contextmanager
+def shown(
+    total: int,
+    *,
+    stream: TextIO | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Callable[[int], None] | None]:
+    """Something to tell of files as they are read; None where nobody watches. The line is wiped at the
+    end, whatever that is, so that it never stands in a report."""
+    stream = sys.stderr if stream is None else stream
+    if not stream.isatty():
+        yield None
+        return
+    line = _Line(total, stream, clock)
+    try:
+        yield line.told
+    finally:
+        line.wipe()
+
+
+class _Line:
+    """The line as it stands on the terminal: how much is done, when it was drawn, how wide it is."""
+
+    def __init__(self, total: int, stream: TextIO, clock: Callable[[], float]) -> None:
+        self.total = total
+        self.stream = stream
+        self.clock = clock
+        self.done = 0
+        self.width = 0
+        self.next_at = clock() + WAIT_S
+
+    def told(self, count: int) -> None:
+        self.done += count
+        now = self.clock()
+        if now < self.next_at:
+            return
+        self.next_at = now + EVERY_S
+        text = f"reading: {min(self.done, self.total):,} of {self.total:,} files"
+        if self.done >= self.total:
+            text = f"{self.total:,} files read, reasoning"
+        self._draw(text)
+
+    def wipe(self) -> None:
+        if self.width:
+            self._draw("")
+            self.stream.write("\r")
+            self.stream.flush()
+
+    def _draw(self, text: str) -> None:
+        self.stream.write(f"\r{text.ljust(self.width)}")
+        self.stream.flush()
+        self.width = len(text)
