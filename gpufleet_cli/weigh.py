@@ -33,6 +33,7 @@ from gpufleet_cli.verdict import (
 UNNAMED_CAUSE = 1.0
 OWN_STORY = 1.0
 LENT = 1.1
+WORTH_A_WORD = 0.03
 SAME_NODE_CLOSE = 1.0
 THRESHOLD = 0.8
 CERTAIN = 0.99
@@ -364,7 +365,8 @@ def _undecidable(case: Case, ranked: list[Weighed]) -> Verdict:
     with_culprits = [w for w in ranked if w.hypothesis.kind is not Kind.HEALTHY]
     suspects: set[int] = set()
     for weighed in with_culprits:
-        suspects |= set(weighed.hypothesis.ranks) | set(weighed.hypothesis.suspects)
+        if weighed.posterior >= WORTH_A_WORD * with_culprits[0].posterior:
+            suspects |= set(weighed.hypothesis.ranks) | set(weighed.hypothesis.suspects)
     top = ranked[0].hypothesis if ranked else None
     belief = sum(w.posterior for w in with_culprits if w.hypothesis.ranks or w.hypothesis.suspects)
     first = Alternative(

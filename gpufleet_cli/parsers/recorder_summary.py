@@ -89,7 +89,7 @@ def _summarise(document: Document, rank: int, path: str) -> RankDump:
     entries = ring.entries
     table, index_of = group_table(document, ring.last)
     opens, parts = _open(ring)
-    only_active = _is_only_active(document, ring, opens)
+    only_active = _is_only_active(document, ring)
     if only_active:
         opens = _without_orphans(document, ring, opens)
     ops = {i: _open_op(ring, i, parts.get(i, ())) for i in _shown(ring, opens)}
@@ -207,9 +207,9 @@ def _dumped_ns(ring: _Ring) -> int | None:
     return ring.newest_ns if fresh else None
 
 
-def _is_only_active(document: Document, ring: _Ring, opens: Sequence[int]) -> bool:
+def _is_only_active(document: Document, ring: _Ring) -> bool:
     """Whether done entries were left out: none is there although counters say that there were."""
-    if ring.retired_only or len(opens) < len(ring.entries):
+    if ring.retired_only or any(ring.done):
         return False
     return any(status.completed >= 0 for status in document.statuses)
 

@@ -45,6 +45,8 @@ class Root:
     that it may be. `share` is the part of all waiting ranks that leads here, `blocked` how many.
     `virtual`: no waiting rank leads here but through ranks that have no dump. `behind_by` is how
     many full-sync collectives peers completed with a stalled rank that it never saw complete.
+    `flight` are the members of an operation that may as well hang in flight, with the missing ranks of
+    a hidden root healthy.
     `whole_nodes` are nodes none of whose ranks left a dump while most others did.
     """
 
@@ -57,6 +59,7 @@ class Root:
     waited_on: CollectiveRef
     onset_ns: int | None = None
     behind_by: int = 0
+    flight: tuple[int, ...] = ()
     whole_nodes: tuple[str, ...] = ()
 
 

@@ -264,22 +264,26 @@ def _hold_others(graph: Graph) -> None:
 
 
 def _never_started(graph: Graph) -> None:
-    """Where kernels are timed, the members whose kernel alone has not started hold the others."""
+    """Where kernels are timed, a rank whose oldest open kernel has not started is held up by its own
+    GPU: all that was before it is over. Others that wait have started theirs."""
     world = graph.world
-    for operation in graph.operations:
-        if operation.behind or operation.before is not None or operation.wait.op.is_p2p:
-            continue
-        timed = [r for r in operation.at if r in world.dumps and world.dumps[r].has_start_stamps]
-        started = [rank for rank in timed if world.waits[rank].op.started]
-        idle = [rank for rank in timed if world.waits[rank].op.started is False]
-        if not started or not idle or len(idle) >= len(operation.at):
-            continue
-        for rank in idle:
-            seq = operation.wait.op.seq
-            operation.behind[rank] = GPU_BEHIND
-            graph.stalled.setdefault(
-                rank, Stalled(rank, operation.group, 0, started[0], seq - 1, seq - 1)
-            )
+    timed = [r for r in world.waits if world.dumps[r].has_start_stamps and _is_head(world, r)]
+    started = [rank for rank in timed if world.waits[rank].op.started]
+    idle = [rank for rank in timed if world.waits[rank].op.started is False]
+    if not started or not idle or len(idle) * 2 > len(timed):
+        return
+    for rank in idle:
+        operation = graph.operations[graph.operation_of[rank]]
+        seq = operation.wait.op.seq
+        operation.behind[rank] = GPU_BEHIND
+        peer = next((r for r in operation.at if r in started), None)
+        graph.stalled.setdefault(rank, Stalled(rank, operation.group, 0, peer, seq - 1, seq - 1))
+
+
+def _is_head(world: World, rank: int) -> bool:
+    """Whether a rank waits in a collective: of a transfer, a kernel may wait for its other side."""
+    op = world.waits[rank].op
+    return not op.is_p2p and not op.peers
 
 
 # --- Components -----------------------------------------------------------------------------------

@@ -229,7 +229,11 @@ def _replay(rank: int, part: Part, script: Script, shared: Mapping[int, int]) ->
                 position = max(position, script.places[slot][passed - 1] + 1)
     for i in sorted(script.facing):
         line = script.lines[i]
-        if i >= position and line.slot in own and _is_done(own[line.slot], *script.facing[i]):
+        # What the other side received, this one has sent; a small send ends without its receiver.
+        is_send = line.kind.peers[0][1]
+        if i < position or not is_send or line.slot not in own:
+            continue
+        if _is_done(own[line.slot], *script.facing[i]):
             position = i + 1
     for i, distances in sorted(script.rings.items()):
         line = script.lines[i]

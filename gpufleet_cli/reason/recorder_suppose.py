@@ -9,25 +9,51 @@ are over, and what is not known holds it up; so a rank that is not cleared may s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpufleet_cli.reason.recorder_graph import Operation
 from gpufleet_cli.reason.recorder_replay import Line, Part, Script, proven_numbers
 from gpufleet_cli.reason.recorder_world import Group, World
 
+MOST_OPERATIONS = 64
 MOST_WORK = 4_000_000
 """Suspects times missing ranks: beyond it nobody is cleared, as nobody would wait for it."""
 
 Key = tuple[Hashable, ...]
 
 
-def cleared(world: World, parts: Mapping[int, Part], suspects: Collection[int]) -> frozenset[int]:
+def cleared(
+    world: World,
+    parts: Mapping[int, Part],
+    operations: Sequence[Operation],
+    suspects: Collection[int],
+) -> frozenset[int]:
     """Those of the missing `suspects` that did not stop alone."""
     wanted = [rank for rank in sorted(suspects) if rank in parts]
     if not wanted or len(wanted) * len(parts) > MOST_WORK:
         return frozenset()
     stage = _Stage(world, parts)
-    return frozenset(rank for rank in wanted if stage.is_contradicted(rank))
+    if stage.is_anything_full(operations, held=None):
+        return frozenset(wanted)
+    return frozenset(rank for rank in wanted if stage.is_contradicted(stopped=rank))
+
+
+def in_flight(
+    world: World,
+    parts: Mapping[int, Part],
+    operations: Sequence[Operation],
+    candidates: Sequence[Operation],
+) -> list[Operation]:
+    """Those of the operations that nobody is behind in which, hanging alone in flight with every
+    missing rank healthy, leave the others where their dumps show them."""
+    stage = _Stage(world, parts)
+    return [
+        operation
+        for operation in candidates[:MOST_OPERATIONS]
+        if not stage.is_anything_full(operations, held=operation)
+        and not stage.is_contradicted(held=stage.name_of(operation))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +63,16 @@ class _Meeting:
 
     needs: int | None
     is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _What:
+    """A collective, or a batch, of a whole group."""
+
+    group: Group
+    seq: int
+    op: str
+    is_batch: bool
 
 
 @dataclass(slots=True)
@@ -77,15 +113,45 @@ class _Stage:
             return False
         return line.seq <= self.proven.get(group.number, -1)
 
-    def is_contradicted(self, stopped: int) -> bool:
-        """Whether the others, with this rank stopped, end an operation that a dump shows open."""
+    def is_anything_full(self, operations: Sequence[Operation], held: Operation | None) -> bool:
+        """Whether all members of an operation that is open are in it, by dumps and logs: it would end."""
+        for operation in operations:
+            op = operation.wait.op
+            if operation is held or op.is_p2p or op.peers:
+                continue
+            group = self.world.groups[operation.group]
+            if not group.stated:
+                continue
+            what = _What(group, op.seq, op.op, is_batch=False)
+            meeting = self.meetings.get((group.number, op.seq)) or self._gathering(what)
+            if meeting.needs == 0 and meeting.is_open:
+                return True
+        return False
+
+    def name_of(self, operation: Operation) -> Key:
+        """An operation of the graph as `_name` calls it; of a transfer, only that it is one."""
+        op = operation.wait.op
+        if len(op.peers) > 1:
+            return operation.group, op.seq, "batch"
+        if op.peers:
+            group = self.world.groups[operation.group]
+            other = group.rank_at(op.peers[0][0])
+            own = operation.wait.rank
+            return (
+                (operation.group, own, other) if op.peers[0][1] else (operation.group, other, own)
+            )
+        return operation.group, op.seq
+
+    def is_contradicted(self, *, stopped: int | None = None, held: Key | None = None) -> bool:
+        """Whether the others, with this rank stopped or this operation held, end an operation that a
+        dump shows open."""
         at = dict(self.starts)
         here: dict[Key, list[int]] = {}
         todo = [rank for rank in at if rank != stopped and self.parts[rank].stands is None]
         while todo:
             rank = todo.pop()
             key = self._name(rank, at[rank])
-            if key is None:
+            if key is None or (held is not None and key[: len(held)] == held):
                 continue
             meeting = self.meetings.get(key)
             if meeting is None:
@@ -149,18 +215,21 @@ class _Stage:
         group = part.own[line.slot]
         if len(line.kind.peers) == 1:
             return self._pair(rank, group, part.script, i)
-        ended = self._has_passed if line.kind.peers else self._has_ended
+        return self._gathering(_What(group, line.seq, line.kind.op, bool(line.kind.peers)))
+
+    def _gathering(self, what: _What) -> _Meeting:
+        ended = self._has_passed if what.is_batch else self._has_ended
         needs, is_open = 0, False
-        for member in group.members:
+        for member in what.group.members:
             if member not in self.world.dumps:
-                stand = self._standing(member, group, line)
+                stand = self._standing(member, what)
                 needs += stand == "to come"
                 is_open = is_open or stand == "here"
                 if stand == "elsewhere":
                     return _Meeting(None, is_open=False)
-            elif self._waits_in(member, group, line):
+            elif self._waits_in(member, what):
                 is_open = True
-            elif not ended(member, group, line.seq):
+            elif not ended(member, what.group, what.seq):
                 return _Meeting(None, is_open=False)
         return _Meeting(needs, is_open=is_open)
 
@@ -180,29 +249,28 @@ class _Stage:
         stands = wait is not None and wait.group == group.number and wait.op.seq == number
         return _Meeting(1 if stands else None, is_open=stands)
 
-    def _standing(self, rank: int, group: Group, line: Line) -> str:
+    def _standing(self, rank: int, what: _What) -> str:
         """Whether a missing rank has still to come to an operation, or its log says where it is."""
         part = self.parts.get(rank)
         if part is None or part.stands is None or part.script is None:
             return "to come"
-        stands = part.script.lines[part.stands]
-        if (stands.slot, stands.seq, stands.kind) == (line.slot, line.seq, line.kind):
-            return "here"
-        order = [
+        found = [
             i
-            for i, other in enumerate(part.script.lines)
-            if part.own.get(other.slot) is group
-            and (other.seq, other.kind.op) == (line.seq, line.kind.op)
+            for i, line in enumerate(part.script.lines)
+            if part.own.get(line.slot) is what.group
+            and (line.seq, line.kind.op) == (what.seq, what.op)
         ]
-        return "past" if order and order[0] < part.stands else "elsewhere"
+        if part.stands in found:
+            return "here"
+        return "past" if found and found[0] < part.stands else "elsewhere"
 
-    def _waits_in(self, rank: int, group: Group, line: Line) -> bool:
+    def _waits_in(self, rank: int, what: _What) -> bool:
         wait = self.world.waits.get(rank)
-        if wait is None or wait.group != group.number or wait.op.seq != line.seq:
+        if wait is None or wait.group != what.group.number or wait.op.seq != what.seq:
             return False
-        return (len(wait.op.peers) > 1) == bool(line.kind.peers) and (
-            bool(line.kind.peers) or not wait.op.is_p2p
-        )
+        if what.is_batch:
+            return len(wait.op.peers) > 1
+        return not wait.op.is_p2p and not wait.op.peers
 
     def _has_passed(self, rank: int, group: Group, seq: int) -> bool:
         seen = group.seen.get(rank)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from gpufleet_cli.facts import Fact, Gap, Origin, RankDump
+from gpufleet_cli.parsers.recorder_program import is_full_sync
 from gpufleet_cli.reason import (
     programs,
     recorder_graph,
@@ -39,7 +40,7 @@ from gpufleet_cli.reason.recorder_finding import (
     Stall,
     Terminal,
 )
-from gpufleet_cli.reason.recorder_graph import Graph
+from gpufleet_cli.reason.recorder_graph import Graph, Operation
 from gpufleet_cli.reason.recorder_report import explain_rank as explain_rank
 from gpufleet_cli.reason.recorder_report import report, standings
 from gpufleet_cli.reason.recorder_roots import roots
@@ -282,28 +283,85 @@ def _with_roots(
 def _without_cleared(
     graph: Graph, parts: Mapping[int, recorder_replay.Part], found: Sequence[Root]
 ) -> list[Root]:
-    """Hidden ends as one, of the ranks any of which explains all of them by having stopped alone.
+    """Hidden ends as one: of the ranks any of which explains all of them by having stopped alone, else
+    of an operation that explains them by hanging in flight.
 
-    Where no single rank explains all, there is more than one fault and the ends stay as they are.
+    Where nothing alone explains all, there is more than one fault and the ends stay as they are. Where
+    ranks that have dumps wait for one another in a circle, what the missing ones do explains nothing.
     """
     hidden = [root for root in found if root.kind is Terminal.HIDDEN]
-    suspects = tuple(sorted({rank for root in hidden for rank in root.ranks}))
-    if len(suspects) < 2:
+    rest = [root for root in found if root.kind is not Terminal.HIDDEN]
+    if not hidden:
         return list(found)
-    innocent = recorder_suppose.cleared(graph.world, parts, suspects)
-    left = tuple(rank for rank in suspects if rank not in innocent)
-    if not left or not innocent:
+    if any(root.kind is Terminal.CYCLE for root in rest):
+        return rest
+    suspects = {rank for root in hidden for rank in root.ranks}
+    torn = [op for op in graph.operations if _is_torn(graph, op)]
+    innocent = (
+        recorder_suppose.cleared(graph.world, parts, graph.operations, suspects)
+        if not torn
+        else suspects
+    )
+    left = tuple(sorted(suspects - innocent))
+    flying = torn or recorder_suppose.in_flight(
+        graph.world, parts, graph.operations, _undisturbed(graph)
+    )
+    if not left and not flying:
         return list(found)
+    flight = _members(graph, max(flying, key=lambda op: len(op.at))) if flying else ()
     blocked = sum(root.blocked for root in hidden)
-    main = max(hidden, key=lambda root: (len(set(left) & set(root.ranks)), root.share))
+    kind = Terminal.HIDDEN if left else Terminal.IN_FLIGHT
+    ranks = left or flight
+    operation = None if left else flying[0]
+    main = max(hidden, key=lambda root: (len(set(ranks) & set(root.ranks)), root.share))
+    if not left and operation is not None:
+        main = replace(main, waited_on=operation.ref(graph.world))
     one = replace(
         main,
-        ranks=left,
+        kind=kind,
+        ranks=ranks,
+        flight=flight if left else (),
         blocked=blocked,
         share=min(1.0, sum(root.share for root in hidden)),
-        claims=claims_of_unknown(graph, Terminal.HIDDEN, left, None, blocked),
+        claims=claims_of_unknown(graph, kind, ranks, operation, blocked),
     )
-    return [one, *(root for root in found if root.kind is not Terminal.HIDDEN)]
+    return [one, *rest]
+
+
+def _is_torn(graph: Graph, operation: Operation) -> bool:
+    """Whether a member has completed what others wait in: then all had entered it, and nobody who is
+    missing holds it up."""
+    group = graph.world.groups[operation.group]
+    op = operation.wait.op
+    if op.is_p2p or op.peers or not is_full_sync(op.op):
+        return False
+    return any(
+        (graph.world.completed(rank, group) or 0) >= op.seq
+        and all(own.seq != op.seq for own in seen.open_ops)
+        for rank, seen in group.seen.items()
+    )
+
+
+def _undisturbed(graph: Graph) -> list[Operation]:
+    """Operations in which ranks with a dump wait and no rank with a dump is behind."""
+    present = graph.world.dumps
+    return [
+        op
+        for op in graph.operations
+        if any(rank in present for rank in op.at)
+        and op.before is None
+        and not any(rank in present for rank in op.behind)
+    ]
+
+
+def _members(graph: Graph, operation: Operation) -> tuple[int, ...]:
+    """Those who may be in an operation: all that are not known to be elsewhere."""
+    op = operation.wait.op
+    if op.is_p2p or op.peers:
+        return tuple(sorted({*operation.at, *operation.pair, *operation.behind}))
+    group = graph.world.groups[operation.group]
+    at = set(operation.at)
+    return tuple(r for r in sorted(group.members) if r in at or r not in graph.world.dumps)
 
 
 def _in_question(found: Sequence[Root], mismatched: Sequence[Mismatch]) -> set[int]:

@@ -12,6 +12,7 @@ from gpufleet_cli.facts import GroupStatus, LogSign, Origin, Sign, WatchdogTimeo
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.op_names import op_type
 from gpufleet_cli.reason.placed import NS, Placed
+from gpufleet_cli.reason.recorder_finding import Root
 from gpufleet_cli.timestamps import format_clock
 from gpufleet_cli.verdict import Claim, CollectiveRef
 
@@ -23,6 +24,9 @@ FAIR = math.log(6)
 MODEST = math.log(4)
 WEAK = math.log(2)
 AGAINST_WAITING = math.log(0.02)
+FLIGHTS_A_STOP = 0.3
+"""Hangs in flight for each rank that stops: 43 of 419 against 148 and more (facts: formulas 2)."""
+NO_DUMP_IF_GUILTY = 0.5
 
 
 def claim(
@@ -35,6 +39,23 @@ def claim(
 ) -> Claim:
     """One claim; keyword names for what it speaks of."""
     return Claim(text=text, origin=origin, weight=weight, rank=rank, at_ns=at_ns)
+
+
+def hidden_weight(root: Root) -> float:
+    """What an end of the waiting among missing ranks weighs for them."""
+    weight = GOOD if len(root.ranks) == 1 else FAIR
+    return weight - WEAK if root.share < 0.6 else weight
+
+
+def flight_odds(case: Case, root: Root) -> float:
+    """Log odds of an operation in flight, some of whose members lost their dumps by chance, against
+    one missing rank that stopped and left none (facts: localisation 3, background loss)."""
+    assert case.graph is not None
+    world = case.graph.world_size or case.graph.dumps
+    lost_by_chance = set(case.graph.missing) - set(root.ranks)
+    loss = (len(lost_by_chance) + 0.5) / (world + 1)
+    some_lost = 1 - (1 - loss) ** len(root.flight)
+    return math.log(FLIGHTS_A_STOP * some_lost / NO_DUMP_IF_GUILTY)
 
 
 def about(

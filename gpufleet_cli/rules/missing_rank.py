@@ -136,11 +136,10 @@ def _graph_claims(case: Case) -> list[Found]:
             )
         elif root.kind == "hidden":
             single = len(root.ranks) == 1
-            weight = claims.GOOD if single else claims.FAIR
-            if set(root.ranks) <= set(graph.unreadable):
-                weight = claims.FAIR  # it lived when it wrote, and may have entered something else
-            if root.share < 0.6:
-                weight -= claims.WEAK
+            weight = claims.hidden_weight(root)
+            if single and set(root.ranks) <= set(graph.unreadable):
+                # It lived when it wrote, and may have entered something else.
+                weight -= claims.GOOD - claims.FAIR
             out.append(
                 (
                     root.ranks,

@@ -257,7 +257,13 @@ def _in_flight(case: Case) -> Iterator[Hypothesis]:
     if graph is None or case.stop.state is JobState.RUNNING:
         return
     for root in graph.roots:
-        if root.kind != "in-flight":
+        if root.kind == "in-flight":
+            suspects, first, more = root.ranks, claims.FAIR, 0.2
+        elif root.kind == "hidden" and root.flight:
+            # As likely as the loss of members' dumps by chance, beside a stop that took its dump along.
+            suspects, more = root.flight, 0.0
+            first = claims.hidden_weight(root) + claims.flight_odds(case, root)
+        else:
             continue
         yield Hypothesis(
             kind=Kind.NETWORK,
@@ -265,11 +271,11 @@ def _in_flight(case: Case) -> Iterator[Hypothesis]:
             summary="A collective is in flight on all its members and never ends: a link, an"
             " adapter or a kernel; the dumps cannot tell whose.",
             claims=tuple(
-                claim(c.text, c.origin, claims.FAIR if i == 0 else 0.2, rank=c.rank)
+                claim(c.text, c.origin, first if i == 0 else more, rank=c.rank)
                 for i, c in enumerate(root.claims)
             ),
             remedy=Remedy.OUTSIDE,
-            suspects=root.ranks,
+            suspects=suspects,
             collective=waited_in(case),
             onset_ns=graph.onset_ns,
             reason_tag="in flight",

@@ -19,7 +19,10 @@ from gpufleet_cli.operate.simulate.story import HEALTHY, Class, Clue
 
 FEW_SEEN = 0.1
 MOST_TRIES = 10
+# Hangs in flight for each stop, and how often a guilty rank leaves no dump, in these worlds.
+FLIGHTS_A_STOP, NO_DUMP_IF_GUILTY, WORTH_A_WORD = 0.25, 0.5, 0.1
 DIFFERENT = frozenset({Class.SKIPPED, Class.REORDERED, Class.MISMATCH})
+OUT_OF_ORDER = frozenset({Class.SKIPPED, Class.REORDERED})
 # Faults of a kernel or a link: others wait with the guilty rank in one operation.
 TOGETHER = frozenset({Class.GPU_STALL, Class.XID_79, Class.XID_119})
 # Two ends of a link, and nothing that tells which of them, or of the links of the ring: a set at best.
@@ -29,12 +32,15 @@ ENDS = frozenset({Class.LINK_IN_FLIGHT})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """What the files hold: ranks with a readable dump, ranks whose own timeout line names a call,
-    and the lines that name a cause."""
+    ranks whose log is there to its end, and the lines that name a cause. `lost`: the part of the dumps
+    that was lost by chance."""
 
     dumps: frozenset[int]
     timed_out: Mapping[int, int]
+    complete: frozenset[int]
     clues: tuple[Clue, ...]
     timing: bool
+    lost: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +151,11 @@ def _by_recorders(
             return _with_twin(plan, seen, replay, cls)
         if seen.timing and cls in TOGETHER:
             return guilty
+    if cls in DIFFERENT and guilty <= seen.timed_out.keys():
+        if _is_shown_by_logs(plan, seen, replay):
+            return guilty
+        if cls in OUT_OF_ORDER:
+            return _out_of_order(plan, seen, replay)
     known = seen.dumps | seen.timed_out.keys()
     everyone = frozenset(range(replay.layout.size))
     pool = everyone - known - guilty
@@ -153,8 +164,65 @@ def _by_recorders(
     if len(known) < FEW_SEEN * replay.layout.size:
         return pool | guilty | (plan.suspects & among if among else plan.suspects)
     could = {rank for rank in sorted(pool) if _could_be(rank, seen, replay)}
-    alike = plan.suspects & among if among else plan.suspects
-    return frozenset(could) | guilty | alike
+    alike = plan.suspects or _as_in_flight(plan, seen, replay)
+    return frozenset(could) | guilty | (alike & among if among else alike)
+
+
+def _as_in_flight(plan: Plan, seen: Seen, replay: Replay) -> frozenset[int]:
+    """The members of the operation that the others wait in for the guilty rank, where it may as well
+    hang in flight: the guilty one's dump may be lost by chance, and no log says that it did not wait."""
+    rank = min(plan.culprits)
+    if len(plan.culprits) > 1 or (rank in seen.complete and rank not in seen.timed_out):
+        return frozenset()
+    for i in (i for i, op in enumerate(replay.healthy[rank]) if op.does in EXCHANGED):
+        if replay.moments.done[rank][i] is None:
+            op = replay.healthy[rank][i]
+            assert op.group is not None
+            members = op.group.members
+            if op.peer is not None:
+                members = tuple(sorted((rank, members[op.peer])))
+            some_lost = 1 - (1 - seen.lost) ** len(members)
+            if FLIGHTS_A_STOP * some_lost / NO_DUMP_IF_GUILTY < WORTH_A_WORD:
+                return frozenset()
+            same = _compare(replay.run(Upset(broken=frozenset({(rank, i)}))), seen, replay) == 0
+            return frozenset(members) if same else frozenset()
+    return frozenset()
+
+
+def _is_shown_by_logs(plan: Plan, seen: Seen, replay: Replay) -> bool:
+    """Whether the guilty rank's own timeout names another operation or size than at least two of its
+    peers have open under the same number. Timeouts do not print types."""
+    rank = min(plan.culprits)
+    call = seen.timed_out[rank]
+    op = plan.programs[rank][call]
+    if op.does != "call" or op.group is None:
+        return False
+    nth = sum(
+        o.does in ("call", "ring") and o.group is op.group for o in plan.programs[rank][: call + 1]
+    )
+    others = 0
+    for member in op.group.members:
+        same = _nth(replay, member, op.group.number, nth)
+        if member == rank or same is None:
+            continue
+        stands = seen.timed_out.get(member) == same
+        if member in seen.dumps:
+            entered = replay.moments.enqueued[member][same] is not None
+            stands = entered and replay.moments.done[member][same] is None
+        theirs = replay.healthy[member][same]
+        others += stands and (theirs.name, theirs.size) != (op.name, op.size)
+    return others >= 2
+
+
+def _out_of_order(plan: Plan, seen: Seen, replay: Replay) -> frozenset[int]:
+    """A rank that waits elsewhere than its peers, by its own log alone: it left its program, or it and
+    not they saw an operation end. Its peers in that operation are not cleared."""
+    call, rank = plan.faults[0].call, min(plan.culprits)
+    assert call is not None
+    op = replay.healthy[rank][call]
+    assert op.group is not None
+    everyone = frozenset(range(replay.layout.size))
+    return frozenset(op.group.members) | (everyone - seen.dumps - seen.timed_out.keys()) | {rank}
 
 
 def _with_twin(plan: Plan, seen: Seen, replay: Replay, cls: Class) -> frozenset[int]:
@@ -163,7 +231,7 @@ def _with_twin(plan: Plan, seen: Seen, replay: Replay, cls: Class) -> frozenset[
         return plan.culprits
     call = plan.faults[0].call
     assert call is not None
-    rank = next(iter(plan.culprits))
+    rank = min(plan.culprits)
     op = replay.healthy[rank][call]
     assert op.group is not None
     alike = [r for r in _peers(replay.layout, rank) if r in seen.dumps]

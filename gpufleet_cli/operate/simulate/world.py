@@ -94,6 +94,8 @@ def make(cls: Class, *, seed: int, size: int = 64, lost: float = 0.0) -> World:
         timed_out=logs.timed_out,
         clues=(*logs.clues, *kernel.clues, *cluster.clues),
         timing=story.style.timing,
+        complete=logs.complete,
+        lost=min(lost, 0.95),
     )
     found = told.tell(plan, cls, seen, replay)
     return World(files=files, truth=_truth(story, plan, found, lost), story=story)
@@ -177,7 +179,7 @@ def _style(rng: Random, *, no_dumps: bool) -> Style:
         torch=torch,
         timing=rng.random() < 0.4,
         frames=rng.random() < 0.7,
-        ring=rng.choice((60, 100, 200, 400)),
+        ring=rng.choice((150, 250, 400)),
         as_json=rng.random() < 0.15,
         only_active=rng.random() < 0.15 and torch == "2.10",
         identity=rng.choice(("topology", "topology", "pods", "logs")),
