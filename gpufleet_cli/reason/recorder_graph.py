@@ -71,6 +71,14 @@ class Graph:
     def is_ghost(self, rank: int) -> bool:
         return rank in self.ghosts
 
+    def is_logged(self, rank: int) -> bool:
+        """Whether a rank without a dump says in its log where it waits."""
+        return rank in self.ghosts and self.ghosts[rank].is_logged
+
+    def is_guess(self, rank: int) -> bool:
+        """Whether nothing but its role says where a rank waits."""
+        return rank in self.ghosts and not self.ghosts[rank].is_logged
+
     def successors(self, node: int) -> list[int]:
         """Ranks are nodes >= 0, operation i is node -1 - i."""
         if node >= 0:

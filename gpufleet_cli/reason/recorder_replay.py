@@ -30,9 +30,11 @@ class Ghost:
 
     `is_partly_known`: its role has groups of which no member left a dump. `is_sure`: a rank with a
     dump shows that the operation it would wait in is not over, so it cannot stand behind it.
+    `is_logged`: its own log says where it waits, as well as a dump would.
     """
 
     rank: int
+    is_logged: bool = False
     is_partly_known: bool = True
     is_sure: bool = False
     wait: Wait | None = None
@@ -248,7 +250,11 @@ def _replay(rank: int, part: Part, script: Script, shared: Mapping[int, int]) ->
         and _is_unsure(rank, own, script, position)
     ):
         position += 1
-    ghost = Ghost(rank, is_partly_known=not set(script.entered) <= set(own))
+    ghost = Ghost(
+        rank,
+        is_logged=part.stands is not None,
+        is_partly_known=not set(script.entered) <= set(own),
+    )
     for slot, group in own.items():
         count = _entered_by(script, slot, position)
         done = max(count, shared.get(group.number, 0))

@@ -95,7 +95,7 @@ def _merged(graph: Graph, found: Sequence[Root]) -> list[Root]:
 def _ends(graph: Graph, parts: Parts, part: int) -> list[End]:
     nodes = parts.parts[part]
     ranks = sorted(node for node in nodes if node >= 0)
-    replayed = [rank for rank in ranks if graph.is_ghost(rank)]
+    replayed = [rank for rank in ranks if graph.is_guess(rank)]
     if replayed:  # a circle through a place that was only worked out convicts nobody
         entered = {r for node in nodes if node < 0 for r in graph.operations[-1 - node].at}
         among = sorted({*replayed, *(entered & graph.ghosts.keys())})
@@ -111,7 +111,7 @@ def _ends(graph: Graph, parts: Parts, part: int) -> list[End]:
     operations = [graph.operations[-1 - node] for node in sorted(nodes, reverse=True)]
     operation = operations[0]
     everyone = sorted({rank for op in operations for rank in (*op.at, *op.pair)})
-    absent = [rank for rank in everyone if rank not in graph.world.dumps]
+    absent = [r for r in everyone if r not in graph.world.dumps and not graph.is_logged(r)]
     if not absent and not graph.world.groups[operation.group].stated:
         absent = _unseen(graph)  # who belongs to the group is known only of those with a dump
     if absent:

@@ -117,16 +117,37 @@ class _Stage:
         """Whether all members of an operation that is open are in it, by dumps and logs: it would end."""
         for operation in operations:
             op = operation.wait.op
-            if operation is held or op.is_p2p or op.peers:
-                continue
             group = self.world.groups[operation.group]
-            if not group.stated:
+            if operation is held or not group.stated:
+                continue
+            if len(op.peers) == 1:
+                if self._is_met(operation, group):
+                    return True
+                continue
+            if op.is_p2p or op.peers:
                 continue
             what = _What(group, op.seq, op.op, is_batch=False)
             meeting = self.meetings.get((group.number, op.seq)) or self._gathering(what)
             if meeting.needs == 0 and meeting.is_open:
                 return True
         return False
+
+    def _is_met(self, operation: Operation, group: Group) -> bool:
+        """Whether the other side of a transfer, which left no dump, says in its log that it waits in
+        the same one."""
+        wait = operation.wait
+        place, is_send = wait.op.peers[0]
+        other = group.rank_at(place)
+        part = None if other is None else self.parts.get(other)
+        if wait.rank not in self.world.dumps or part is None or part.script is None:
+            return False
+        if part.stands is None:
+            return False
+        line = part.script.lines[part.stands]
+        mine = (group.index(wait.rank), not is_send)
+        is_opposite = part.own.get(line.slot) is group and line.kind.peers == (mine,)
+        facing = part.script.facing.get(part.stands)
+        return is_opposite and facing is not None and facing[1] == wait.op.seq
 
     def name_of(self, operation: Operation) -> Key:
         """An operation of the graph as `_name` calls it; of a transfer, only that it is one."""
@@ -238,8 +259,11 @@ class _Stage:
         other = group.rank_at(place)
         assert other is not None
         if other not in self.world.dumps:
-            known = other in self.parts and self.parts[other].stands is not None
-            return _Meeting(None if known else 2, is_open=False)
+            part = self.parts.get(other)
+            if part is None or part.stands is None:
+                return _Meeting(2, is_open=False)
+            is_here = self._name(other, part.stands) == self._transfer(rank, group, script, i)
+            return _Meeting(1 if is_here else None, is_open=is_here)
         seen = group.seen.get(other)
         if seen is None or seen.last_p2p is None or seen.last_p2p < number:
             return _Meeting(None, is_open=False)

@@ -143,14 +143,15 @@ def claims_of_unknown(
             f"all of {ranks_text(ranks)} entered {where} and nobody is behind:"
             " it is in flight and does not end"
         )
-    witness = (at or [r for r in ranks if r in graph.world.dumps] or _direct(graph, ranks))[:1]
+    present = [rank for rank in ranks if rank in graph.world.dumps]
+    witness = (at or present or _direct(graph, ranks) or sorted(graph.world.waits))[:1]
     origin = origin_of(graph, witness[0]) if witness else None
     first = GraphClaim(text=text, origin=origin, rank=ranks[0] if len(ranks) == 1 else None)
     return (first, *_total(graph, ranks, reached))
 
 
 def _direct(graph: Graph, ranks: Sequence[int]) -> list[int]:
-    found = [r for rank in ranks[:1] for op in _waiting_for(graph, rank)[:1] for r in op.at]
+    found = [r for rank in ranks for op in _waiting_for(graph, rank)[:1] for r in op.at]
     return [rank for rank in found if rank in graph.world.dumps]
 
 

@@ -43,7 +43,7 @@ from gpufleet_cli.reason.recorder_finding import (
 from gpufleet_cli.reason.recorder_graph import Graph, Operation
 from gpufleet_cli.reason.recorder_report import explain_rank as explain_rank
 from gpufleet_cli.reason.recorder_report import report, standings
-from gpufleet_cli.reason.recorder_roots import roots
+from gpufleet_cli.reason.recorder_roots import CONVICTED, roots
 from gpufleet_cli.reason.recorder_select import Selection
 from gpufleet_cli.reason.recorder_words import claims_of_unknown
 from gpufleet_cli.reason.recorder_world import World
@@ -55,6 +55,7 @@ MOST_WAIT, NEARLY_ALL_WAIT, FEW_ENDS = 0.75, 0.8, 0.25
 YOUNG_S, YOUNG_PART = 1.0, 0.05
 NODE_LOST_PART = 0.5
 MOST_EDGES = 256
+MOST_LATE = 1024
 
 
 def recorded_world_size(dumps: Sequence[RankDump]) -> int | None:
@@ -241,10 +242,10 @@ def _with_roots(
     mismatched = programs.mismatches(world)
     ends, unsettled = roots(graph)
     ends = _without_cleared(graph, parts, ends)
-    diverged = recorder_roles.divergences(world, _in_question(ends, mismatched))
+    diverged = recorder_roles.divergences(world, _in_question(graph, ends, mismatched))
     if diverged:
         mismatched.insert(0, recorder_roles.mismatch(world, diverged))
-        found = [root for root in ends if root.kind is not Terminal.CYCLE]
+        found = [r for r in ends if r.kind not in (Terminal.CYCLE, Terminal.HIDDEN)]
     else:
         found, ordered = _resolve_circles(graph, ends)
         mismatched += ordered
@@ -364,19 +365,16 @@ def _members(graph: Graph, operation: Operation) -> tuple[int, ...]:
     return tuple(r for r in sorted(group.members) if r in at or r not in graph.world.dumps)
 
 
-def _in_question(found: Sequence[Root], mismatched: Sequence[Mismatch]) -> set[int]:
-    """Ranks whose program may differ from that of their role: in a circle, in an operation that
-    nobody is behind in, on a side of a mismatch. None where an odd side is known."""
-    if any(m.odd_ranks for m in mismatched):
+def _in_question(graph: Graph, found: Sequence[Root], mismatched: Sequence[Mismatch]) -> set[int]:
+    """Ranks with a dump whose program may differ from that of their role: in a circle, in an operation
+    that nobody is behind in, on a side of a mismatch, behind where others wait while it waits itself.
+    None where an odd side, or a rank that stopped, is known."""
+    if any(m.odd_ranks for m in mismatched) or any(root.kind in CONVICTED for root in found):
         return set()
-    among = {
-        rank
-        for root in found
-        if root.kind in (Terminal.CYCLE, Terminal.IN_FLIGHT)
-        for rank in root.ranks
-    }
-    sides = (side for m in mismatched for side in m.sides)
-    return among.union(*(side.ranks for side in sides))
+    among = {rank for root in found for rank in root.ranks}
+    among.update(rank for m in mismatched for side in m.sides for rank in side.ranks)
+    late = {rank for op in graph.operations for rank in op.behind if rank in graph.world.waits}
+    return among | set(sorted(late)[:MOST_LATE])
 
 
 def _stall(base: GraphFinding, found: Sequence[Root], mismatched: Sequence[Mismatch]) -> Stall:

@@ -80,6 +80,9 @@ class Judged:
         return bool(self.innocent_ranks or self.innocent_nodes)
 
 
+ENDLESS = frozenset({Kind.COLLECTIVE_MISMATCH, Kind.NETWORK})
+
+
 def judge(truth: Truth, triage: Triage) -> Judged:
     """What this answer is worth, given the truth."""
     verdict = triage.verdict
@@ -163,9 +166,12 @@ def _leaves_the_right_set(truth: Truth, verdict: Verdict) -> bool:
     """Where the files single nobody out: a set that is neither too small nor too large.
 
     A node whose rank is left open is a set of its ranks. Where nobody is to blame there is no guilty
-    one to hold: no suspects, all ranks, or those who may be named.
+    one to hold: no suspects, all ranks, or those who may be named. A mismatch whose odd side is not
+    told, or a network fault without one end, names nobody, and need not.
     """
     if verdict.kind is not Kind.UNDECIDABLE:
+        if not verdict.culprits and verdict.kind in ENDLESS & truth.kinds:
+            return True
         if not (verdict.kind in truth.kinds and _names_the_node(truth, verdict)):
             return False
         ranks = {r for r, node in enumerate(truth.node_of) if node in truth.nodes}
