@@ -85,7 +85,7 @@ def summarise(document: Document, *, rank: int, path: str) -> RankDump:
 
 
 def _summarise(document: Document, rank: int, path: str) -> RankDump:
-    ring = _ring(document.entries)
+    ring = _ring(document)
     entries = ring.entries
     table, index_of = group_table(document, ring.last)
     opens, parts = _open(ring)
@@ -122,7 +122,8 @@ def _summarise(document: Document, rank: int, path: str) -> RankDump:
 # --- What is done ---------------------------------------------------------------------------------
 
 
-def _ring(entries: list[Entry]) -> _Ring:
+def _ring(document: Document) -> _Ring:
+    entries = document.entries
     created = list(map(_created, entries))
     if set(map(type, created)) - {int}:
         created = [integer(value, "time") for value in created]
@@ -131,7 +132,7 @@ def _ring(entries: list[Entry]) -> _Ring:
     names = only(list(map(_name, entries)), {str})
     states = list(map(_state, entries))
     some_completed = "completed" in states or any(completed)
-    retired_only = not some_completed and _retires_only(names, retired)
+    retired_only = not some_completed and _retires_only(document, names, retired)
     if retired_only:
         done = list(map(bool, retired))
     else:
@@ -158,11 +159,16 @@ def _ring(entries: list[Entry]) -> _Ring:
     return ring
 
 
-def _retires_only(names: list[str], retired: list[Any]) -> bool:
-    """Gloo, and backends recorded through c10d's hook, set `retired` and nothing else. On NCCL a
-    few retired entries that are not completed are timeouts."""
+def _retires_only(document: Document, names: list[str], retired: list[Any]) -> bool:
+    """Gloo, and backends recorded through c10d's hook, set `retired` and nothing else. On NCCL
+    retired entries that are not completed are timeouts: a few, or all of a dump of what is active,
+    whose counters then say that something is not over."""
     count = sum(map(bool, retired))
-    return count > 0 and (names[0].startswith("gloo:") or count >= 3)
+    if names[:1] and names[0].startswith("gloo:"):
+        return count > 0
+    if count == len(names) and any(0 <= s.completed < s.enqueued for s in document.statuses):
+        return False
+    return count >= 3
 
 
 def _timeout_ms(entries: list[Entry]) -> int | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpufleet_cli.parsers.recorder_program import is_full_sync
-from gpufleet_cli.reason.recorder_replay import Ghost
+from gpufleet_cli.reason.recorder_replay import Ghost, has_passed, other_number
 from gpufleet_cli.reason.recorder_world import Group, Wait, World
 from gpufleet_cli.verdict import CollectiveRef
 
@@ -20,6 +20,7 @@ HOST_BEHIND = "host-behind"
 STREAM_BEHIND = "stream-behind"
 GPU_BEHIND = "gpu-behind"
 UNKNOWN = "unknown"
+PAST = "past"
 LEAST_LOST = 2
 """One collective that some members completed and others did not may be a link that broke in its
 middle; peers cannot complete a second one without the rank."""
@@ -193,10 +194,25 @@ def _add_pair(graph: Graph, wait: Wait) -> None:
             behind = _ghost_lag(ghost, wait, own, is_send)
         else:
             behind = _pair_lag(world, group, other, own, is_send)
+            is_single = len(wait.op.peers) == 1 and wait.rank in world.dumps
+            if behind == HOST_BEHIND and is_single:
+                behind = PAST if _has_ended_own(world, group, wait, other) else behind
+        if behind == PAST:
+            continue
         if behind == "":
             operation.pair.append(other)
         elif operation.behind.get(other) != HOST_BEHIND:
             operation.behind[other] = behind
+
+
+def _has_ended_own(world: World, group: Group, wait: Wait, other: int) -> bool:
+    """Whether the other side has its part of a transfer behind it: a small send ends without its
+    receiver, and what is on its way is nobody's delay."""
+    number = other_number(world, wait.rank, group, wait.op)
+    last = group.seen[other].last_p2p if other in group.seen else None
+    if number is None or last is None or last < number:
+        return False
+    return all(op.seq != number for op in group.seen[other].open_ops if op.is_p2p)
 
 
 def _pair_lag(world: World, group: Group, other: int, own: int | None, is_send: bool) -> str:
@@ -216,6 +232,12 @@ def _ghost_lag(ghost: Ghost | None, wait: Wait, own: int | None, is_send: bool) 
     if ghost is None or ghost.wait is None:
         return UNKNOWN
     same = ghost.wait.group == wait.group and (own, not is_send) in ghost.wait.op.peers
+    if ghost.part is not None and own is not None:
+        group = next((g for g in ghost.part.own.values() if g.number == wait.group), None)
+        if group is not None and has_passed(ghost.part, group, (own, not is_send), wait.op.seq):
+            return PAST
+    if same and ghost.opposite is not None:
+        return "" if ghost.opposite == wait.op.seq else HOST_BEHIND
     return "" if same and ghost.wait.op.seq >= wait.op.seq else HOST_BEHIND
 
 

@@ -30,11 +30,14 @@ class Ghost:
 
     `is_partly_known`: its role has groups of which no member left a dump. `is_sure`: a rank with a
     dump shows that the operation it would wait in is not over, so it cannot stand behind it.
-    `is_logged`: its own log says where it waits, as well as a dump would.
+    `is_logged`: its own log says where it waits, as well as a dump would; `opposite` is then the other
+    side's number of the transfer that it waits in. `part` is what it was replayed from.
     """
 
     rank: int
     is_logged: bool = False
+    opposite: int | None = None
+    part: Part | None = None
     is_partly_known: bool = True
     is_sure: bool = False
     wait: Wait | None = None
@@ -253,6 +256,8 @@ def _replay(rank: int, part: Part, script: Script, shared: Mapping[int, int]) ->
     ghost = Ghost(
         rank,
         is_logged=part.stands is not None,
+        opposite=_opposite(script, part.stands),
+        part=part,
         is_partly_known=not set(script.entered) <= set(own),
     )
     for slot, group in own.items():
@@ -269,6 +274,11 @@ def _replay(rank: int, part: Part, script: Script, shared: Mapping[int, int]) ->
             if not line.kind.is_p2p:
                 ghost.entered[ghost.wait.group] = line.seq
     return ghost
+
+
+def _opposite(script: Script, stands: int | None) -> int | None:
+    facing = None if stands is None else script.facing.get(stands)
+    return None if facing is None else facing[1]
 
 
 def _entered_by(script: Script, slot: Slot, position: int) -> int:
@@ -326,6 +336,32 @@ def _all_facing(
             if mine is not None and lines[mine].kind.peers == theirs[i].kind.peers:
                 found.setdefault(mine, facing)
     return found
+
+
+def other_number(world: World, rank: int, group: Group, op: OpenOp) -> int | None:
+    """The other side's number of a transfer that a rank has open, where both left a dump."""
+    own = recorder_world.slots(world, world.own[rank])
+    lines = _lines(world, rank, own)
+    for i, (_, number) in _facing(world, rank, own, lines).items():
+        line = lines[i]
+        if own[line.slot] is group and line.seq == op.seq and line.kind.peers == op.peers:
+            return number
+    return None
+
+
+def has_passed(part: Part, group: Group, facing: tuple[int | None, bool], number: int) -> bool:
+    """Whether a rank's own log shows it behind a transfer: `facing` is the other side's place and the
+    rank's own direction, `number` the other side's number of it."""
+    if part.script is None or part.stands is None:
+        return False
+    found = [
+        i
+        for i, (_, theirs) in part.script.facing.items()
+        if theirs == number
+        and part.own.get(part.script.lines[i].slot) is group
+        and part.script.lines[i].kind.peers == (facing,)
+    ]
+    return bool(found) and found[0] < part.stands
 
 
 def _rings(

@@ -110,13 +110,24 @@ def _ends(graph: Graph, parts: Parts, part: int) -> list[End]:
         return [End(part, Terminal.HIDDEN, tuple(ranks), None)]
     operations = [graph.operations[-1 - node] for node in sorted(nodes, reverse=True)]
     operation = operations[0]
-    everyone = sorted({rank for op in operations for rank in (*op.at, *op.pair)})
+    everyone = sorted({r for op in operations for r in (*op.at, *op.pair, *_ends_of(graph, op))})
     absent = [r for r in everyone if r not in graph.world.dumps and not graph.is_logged(r)]
     if not absent and not graph.world.groups[operation.group].stated:
         absent = _unseen(graph)  # who belongs to the group is known only of those with a dump
     if absent:
         return [End(part, Terminal.HIDDEN, tuple(absent), operation)]
-    return [End(part, Terminal.IN_FLIGHT, tuple(everyone), operation)]
+    # A member that waits elsewhere by its log saw the end of it alone, or never called it.
+    members = graph.world.groups[operation.group].members if not operation.wait.op.peers else ()
+    past = {rank for rank in members if graph.is_logged(rank) and rank not in operation.behind}
+    return [End(part, Terminal.IN_FLIGHT, tuple(sorted({*everyone, *past})), operation)]
+
+
+def _ends_of(graph: Graph, operation: Operation) -> list[int]:
+    """Both ends of a send or receive; one whose own part is over is not behind."""
+    group = graph.world.groups[operation.group]
+    peers = operation.wait.op.peers
+    found = [group.rank_at(place) for place, _ in peers] if len(peers) == 1 else []
+    return [rank for rank in found if rank is not None]
 
 
 def _unseen(graph: Graph) -> list[int]:

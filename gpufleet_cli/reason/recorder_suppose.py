@@ -83,27 +83,35 @@ class _Stage:
     parts: Mapping[int, Part]
     proven: Mapping[int, int] = field(init=False)
     starts: dict[int, int] = field(init=False)
+    furthest: dict[int, int] = field(init=False)
     meetings: dict[Key, _Meeting] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.proven = proven_numbers(self.world)
+        self.furthest = {
+            rank: self._proven_to(part)
+            for rank, part in self.parts.items()
+            if part.script is not None
+        }
         self.starts = {
-            rank: self._start(part) for rank, part in self.parts.items() if part.script is not None
+            rank: self._start(rank, part) for rank, part in self.parts.items() if part.script is not None
         }
 
-    def _start(self, part: Part) -> int:
+    def _proven_to(self, part: Part) -> int:
+        """The line behind the last that a rank is proven to have entered."""
+        assert part.script is not None
+        proven = [i for i, line in enumerate(part.script.lines) if self._is_proven(part, line)]
+        return proven[-1] + 1 if proven else 0
+
+    def _start(self, rank: int, part: Part) -> int:
         """The first line of a rank's program that is not proven to be over."""
         assert part.script is not None
         if part.stands is not None:
             return part.stands
         lines = part.script.lines
-        furthest = 0
         for i, line in enumerate(lines):
-            if not line.kind.is_p2p and self._is_proven(part, line):
-                furthest = i + 1
-        for i, line in enumerate(lines):
-            over = self._is_proven(part, line) or (line.kind.is_p2p and i < furthest)
-            if not over:
+            is_over = line.kind.is_p2p and i < self.furthest[rank]
+            if not is_over and not self._is_proven(part, line):
                 return i
         return len(lines)
 
@@ -168,9 +176,11 @@ class _Stage:
         dump shows open."""
         at = dict(self.starts)
         here: dict[Key, list[int]] = {}
-        todo = [rank for rank in at if rank != stopped and self.parts[rank].stands is None]
+        todo = [rank for rank in at if self.parts[rank].stands is None]
         while todo:
             rank = todo.pop()
+            if rank == stopped and at[rank] >= self.furthest[rank]:
+                continue
             key = self._name(rank, at[rank])
             if key is None or (held is not None and key[: len(held)] == held):
                 continue

@@ -163,8 +163,7 @@ def _log_claims(case: Case) -> list[Found]:
     crashed = _exited_first(case)
     seen = {rank for rank, silence in case.silence.items() if silence.known} | witnesses
     quiet = sorted((seen - witnesses) - ended)
-    waiting = case.graph.waiting if case.graph is not None else frozenset()
-    absent = [rank for rank in case.world if rank not in seen | ended | waiting]
+    absent = [rank for rank in case.world if rank not in seen | ended | _explained(case)]
     if not quiet:
         return _absent(case, witnesses, absent)
     behind = _behind(case, quiet)
@@ -191,6 +190,17 @@ def _log_claims(case: Case) -> list[Found]:
     if any(case.silence[rank].buffered for rank in named if rank in case.silence):
         base -= claims.FAIR
     return [(tuple(named), single, _silence_claims(case, named, base, len(witnesses), behind))]
+
+
+def _explained(case: Case) -> frozenset[int]:
+    """Ranks that wait by the dumps: those with one, and those without to which no waiting leads."""
+    graph = case.graph
+    if graph is None:
+        return frozenset()
+    if not graph.roots:
+        return graph.waiting
+    open_ = {r for root in graph.roots for r in (*root.ranks, *root.flight)} | set(graph.unsettled)
+    return graph.waiting | (frozenset(graph.missing) - open_)
 
 
 def _group_gap(case: Case, candidates: set[int]) -> Found | None:
