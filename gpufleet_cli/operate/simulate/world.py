@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from gpufleet_cli.operate.simulate.story import (
     HEALTHY,
     RUNNING,
     Class,
+    Clue,
     Ending,
     Save,
     Story,
@@ -65,18 +67,23 @@ SKEWS_S = (0.0, 0.1, 30.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The files of an incident by path, and what is true of it."""
+    """The files of an incident by path, and what is true of it. `clues`: the lines in them that speak
+    of the true fault."""
 
     files: Mapping[str, bytes] = field(repr=False)
     truth: Truth
     story: Story = field(repr=False)
+    clues: tuple[Clue, ...] = field(repr=False)
 
     def write(self, folder: Path) -> None:
-        """Put the files below a folder; the truth is not among them."""
+        """Put the files below a folder, dated when the evidence was taken: stamps without a year are
+        read by the date of their file. The truth is not among them."""
+        taken = self.truth.as_of_ns
         for path, content in self.files.items():
             to = folder / path
             to.parent.mkdir(parents=True, exist_ok=True)
             to.write_bytes(content)
+            os.utime(to, ns=(taken, taken))
 
 
 def make(cls: Class, *, seed: int, size: int = 64, lost: float = 0.0) -> World:
@@ -98,7 +105,8 @@ def make(cls: Class, *, seed: int, size: int = 64, lost: float = 0.0) -> World:
         lost=min(lost, 0.95),
     )
     found = told.tell(plan, cls, seen, replay)
-    return World(files=files, truth=_truth(story, plan, found, lost), story=story)
+    truth = _truth(story, plan, found, lost)
+    return World(files=files, truth=truth, story=story, clues=seen.clues)
 
 
 class _Draws:
