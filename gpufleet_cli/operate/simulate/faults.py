@@ -206,7 +206,12 @@ def storage(s: Setting, cls: Class) -> Plan:
     plan = one(s, cls, stuck[0], stops[stuck[0]], Upset(host_stops=stops))
     fault = replace(plan.faults[0], ranks=tuple(stuck), node_indexes=())
     return replace(
-        plan, faults=(fault,), culprits=frozenset(), node_indexes=(), suspects=frozenset(stuck)
+        plan,
+        faults=(fault,),
+        culprits=frozenset(),
+        node_indexes=(),
+        suspects=frozenset(stuck),
+        may_name=frozenset(stuck),
     )
 
 

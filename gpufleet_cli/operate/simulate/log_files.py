@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from random import Random
 
 from gpufleet_cli.operate.simulate import (
+    gathered,
     log_agents,
     log_endings,
     log_faults,
@@ -148,26 +149,31 @@ def _clues(story: Story, wrapped: Wrapped, lines: list[Line]) -> tuple[Clue, ...
         if path.endswith((".json", "-json.log")):
             text = json.dumps(text, ensure_ascii=path.endswith(".json"))[1:-1]
         says = line.says
+        ranks = _left(story, wrapped, line, says)
+        nodes = {story.layout.node_index(rank) for rank in ranks}
         clue = Clue(
-            ranks=_left(story, line, says),
+            ranks=ranks,
             path=path,
             text=text,
             kinds=says.kinds,
             loud=says.loud,
+            nodes=tuple(nodes) if len(nodes) == 1 and gathered.names_nodes(story) else (),
         )
         found.setdefault((path, text), clue)
     return tuple(found.values())
 
 
-def _left(story: Story, line: Line, says: Says) -> tuple[int, ...]:
-    """The ranks that a line leaves: without a prefix, one that names nobody may be any rank's of its
-    stream."""
-    style, layout = story.style, story.layout
-    if not style.lost_prefixes or style.wrapper in log_wrappers.ONE_FILE_A_RANK:
+def _left(story: Story, wrapped: Wrapped, line: Line, says: Says) -> tuple[int, ...]:
+    """The ranks that a line leaves: its writer alone only where something tells who wrote it, else all of
+    its stream."""
+    writer, layout = line.writer, story.layout
+    if writer < 0 or says.ranks != (writer,) or wrapped.marks(line):
         return says.ranks
-    names_somebody = any(word in line.text for word in ("[rank", "rank_", "Rank", " NCCL "))
-    if line.writer < 0 or says.ranks != (line.writer,) or names_somebody:
+    if any(word in line.text for word in ("[rank", "rank_", "Rank")):
         return says.ranks
-    if style.wrapper == "srun-label":
+    is_nccl = " NCCL " in line.text
+    if is_nccl and story.style.identity == "pods":
+        return says.ranks  # its process stands in NCCL's init lines
+    if not is_nccl and story.style.wrapper == "srun-label":
         return tuple(range(layout.size))
-    return tuple(layout.ranks_of(layout.node_index(line.writer)))
+    return tuple(layout.ranks_of(layout.node_index(writer)))

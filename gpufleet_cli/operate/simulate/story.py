@@ -187,7 +187,8 @@ class Clue:
     """What a written file says of the true fault: `text` is in the file at `path`.
 
     `ranks` is the set it leaves when read alone (all of a node where it names the node). `loud`: it
-    says what the cause is, not only where it is.
+    says what the cause is, not only where it is. `nodes` are the indexes of nodes that it, or where it
+    stands, calls by name; empty where it names a rank or a pod.
     """
 
     ranks: tuple[int, ...]
@@ -195,6 +196,7 @@ class Clue:
     text: str
     kinds: tuple[Kind, ...] = ()
     loud: bool = True
+    nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

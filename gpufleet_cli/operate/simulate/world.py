@@ -168,9 +168,23 @@ def _stopping(setting: Setting, cls: Class, replay: Replay) -> Plan | None:
             return None
         if cls in RUNNING or cls is Class.RENDEZVOUS:
             return plan
-        if _hangs(setting.layout, replay.run(plan.upset, plan.programs), plan):
+        moments = replay.run(plan.upset, plan.programs)
+        if _hangs(setting.layout, moments, plan) and _all_come_to_pass(plan, moments):
             return plan
     return None
+
+
+def _all_come_to_pass(plan: Plan, moments: Moments) -> bool:
+    """Of several faults each is one: a rank that already waits for the other's victim when its own fault
+    would begin is none."""
+    if len(plan.faults) < 2:
+        return True
+    return not any(
+        at is not None and moments.done[rank][i] is None
+        for rank in set(plan.upset.host_stops) - set(plan.crashes)
+        for i, at in enumerate(moments.enqueued[rank])
+        if plan.programs[rank][i].does in engine.EXCHANGED
+    )
 
 
 def _hangs(job: Layout, moments: Moments, plan: Plan) -> bool:
@@ -345,17 +359,23 @@ def _truth(story: Story, plan: Plan, found: Told, lost: float) -> Truth:
     kinds = plan.kinds
     if not found.named and plan.culprits:
         kinds = kinds | {Kind.RANK_MISSING}
-    if not plan.culprits and not found.decided:
+        if plan.crashes:
+            kinds = kinds | {Kind.RANK_CRASHED}  # that it ended is told, and not why
+    if not plan.culprits and (found.may_abstain or not found.decided):
         kinds = kinds | {Kind.UNDECIDABLE}
+    culprits = plan.culprits if found.shown is None else found.shown
+    nodes = {job.nodes[i] for i in plan.node_indexes}
+    if found.shown is not None:
+        nodes = {job.node_of(rank) for rank in culprits}
     return Truth(
         cls=story.cls,
         seed=story.seed,
         size=job.size,
         lost=lost,
         kinds=kinds,
-        culprits=plan.culprits,
-        nodes=frozenset(job.nodes[i] for i in plan.node_indexes),
-        by_node=plan.by_node,
+        culprits=culprits,
+        nodes=frozenset(nodes),
+        by_node=plan.by_node or found.by_node,
         may_name=plan.may_name,
         told=found.ranks,
         decided=found.decided,
