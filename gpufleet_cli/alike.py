@@ -79,6 +79,32 @@ def without_unnamed_slowness(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     return [h for h in hypotheses if h not in unnamed] if named else hypotheses
 
 
+def slow_rank_of_its_node(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """A straggler on a node of which a slowing fault is known, and not the rank: one story."""
+    slow = [h for h in hypotheses if h.kind is Kind.STRAGGLER and len(h.ranks) == 1]
+    result, told = [], set()
+    for hypothesis in hypotheses:
+        joined = next(
+            (
+                h
+                for h in slow
+                if hypothesis.kind is Kind.HARDWARE
+                and hypothesis.degrades
+                and not hypothesis.ranks
+                and len(hypothesis.nodes) == 1
+                and case.topology.node_of(h.ranks[0]) in (hypothesis.nodes[0], None)
+            ),
+            None,
+        )
+        if joined is None:
+            result.append(hypothesis)
+            continue
+        told.add(joined.ranks)
+        claims = (*hypothesis.claims, *joined.claims)
+        result.append(replace(hypothesis, ranks=joined.ranks, claims=claims))
+    return [h for h in result if not (h.kind is Kind.STRAGGLER and h.ranks in told)]
+
+
 # --- Two faults ---------------------------------------------------------------------------------
 
 

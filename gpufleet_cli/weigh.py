@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gpufleet_cli.alike import both_guilty, is_spread_over, merge_same, total
+from gpufleet_cli.alike import both_guilty, is_spread_over, merge_same, slow_rank_of_its_node, total
 from gpufleet_cli.alike import without_unnamed_slowness as _paced
 from gpufleet_cli.facts import Sign
 from gpufleet_cli.reason import Case
@@ -68,7 +68,7 @@ def weigh(case: Case, hypotheses: Iterable[Hypothesis]) -> tuple[Verdict, Hypoth
 def rank(case: Case, hypotheses: Iterable[Hypothesis]) -> list[Weighed]:
     """Hypotheses with posteriors, best first; ties by kind, then culprits."""
     merged = merge_same(hypotheses)
-    lent = both_guilty(case, _one_node(_lend(case, merged)))
+    lent = both_guilty(case, _one_node(slow_rank_of_its_node(case, _lend(case, merged))))
     scored = [(h, _score(case, h, lent)) for h in lent]
     everything = math.exp(UNNAMED_CAUSE) + sum(math.exp(min(score, 50.0)) for _h, score in scored)
     weighed = [
