@@ -15,6 +15,8 @@ from gpufleet_cli.operate.simulate.story import Class, Fault
 from gpufleet_cli.verdict import Kind
 
 TRIES = 40
+# How much longer a step takes than its even share, where the work of ranks differs.
+UNEVEN = (0.1, 0.6)
 
 Side = Literal["software", "hardware", "neither"]
 
@@ -54,6 +56,11 @@ class Setting:
         """The calls of the second step."""
         each = len(self.programs[rank]) // self.steps
         return range(each, 2 * each)
+
+    @property
+    def step_s(self) -> float:
+        """How long a healthy step takes."""
+        return self.at(0, self.second(0)[0])
 
     def at(self, rank: int, call: int) -> float:
         found = self.healthy.enqueued[rank][call]

@@ -14,6 +14,7 @@ from gpufleet_cli.operate.simulate.fault_kinds import (
     KINDS_OF,
     SIDES,
     TRIES,
+    UNEVEN,
     Maker,
     NoPlaceError,
     Plan,
@@ -241,7 +242,9 @@ def slow(s: Setting, cls: Class) -> Plan:
     if cls is Class.SLOW_GPU:
         upset = Upset(slow={rank: (call, factor)})
     else:
-        upset = Upset(slow_links={rank: (call, 40 * factor)})
+        exchanged_s = sum(s.programs[rank][i].seconds for i in s.exchanges(rank))
+        more_s = (factor - 1) * s.step_s  # what a step takes longer
+        upset = Upset(slow_links={rank: (call, 1 + more_s / exchanged_s)})
     plan = one(s, cls, rank, call, upset)
     return replace(
         plan, faults=(replace(plan.faults[0], factor=factor),), by_node=cls is Class.SLOW_LINK
@@ -249,12 +252,12 @@ def slow(s: Setting, cls: Class) -> Plan:
 
 
 def imbalance(s: Setting, cls: Class) -> Plan:
-    """In each step another rank has the longest sequences."""
+    """In each step another rank has the longest sequences, as it has always been in this job."""
     late: dict[Place, float] = {}
     for step in range(1, s.steps):
         rank = s.any_rank()
         each = len(s.programs[rank]) // s.steps
-        late[rank, step * each] = s.rng.uniform(0.1, 0.8)
+        late[rank, step * each] = s.rng.uniform(*UNEVEN) * s.step_s
     rank = next(iter(late))[0]
     plan = one(s, cls, rank, s.second(rank)[0], Upset(late=late))
     return replace(
@@ -266,12 +269,13 @@ def imbalance(s: Setting, cls: Class) -> Plan:
 
 
 def healthy(s: Setting, cls: Class) -> Plan:
-    """All ranks take long over the second step, and nothing is wrong."""
+    """All ranks save, evaluate or compile between two steps, or a step has much to compute; nothing
+    is wrong."""
     late: dict[Place, float] = {(r, s.second(r)[0]): 1e5 for r in range(s.layout.size)}
-    if cls is Class.LONG_STEP:
-        call = s.rng.choice(s.exchanges(0)[:-1])
-        late = {(r, min(call, s.second(r)[-1])): 1e5 for r in range(s.layout.size)}
-    plan = one(s, cls, 0, s.second(0)[0], Upset(late=late))
+    upset = Upset(late=late)
+    if cls is Class.LONG_STEP and s.rng.random() < 0.4:
+        upset = Upset(slow={r: (s.second(r)[0], 1e6) for r in range(s.layout.size)})
+    plan = one(s, cls, 0, s.second(0)[0], upset)
     return replace(
         plan,
         faults=(replace(plan.faults[0], ranks=(), node_indexes=()),),

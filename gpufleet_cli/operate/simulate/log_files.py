@@ -8,6 +8,7 @@ taken, then wrapped (`log_wrappers`). Wording: per release of torch and NCCL, an
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from random import Random
 
@@ -17,6 +18,7 @@ from gpufleet_cli.operate.simulate import (
     log_endings,
     log_faults,
     log_frameworks,
+    log_pauses,
     log_watchdog,
     log_wrappers,
 )
@@ -50,7 +52,7 @@ def _made(story: Story, rng: Random) -> Iterator[Line]:
         steps = log_frameworks.logged_steps(story, rng)
         yield from log_frameworks.step_lines(story, steps, rng)
         yield from log_frameworks.save_lines(story, log_frameworks.all_saves(story, steps))
-        yield from log_frameworks.phase_lines(story, rng)
+        yield from log_pauses.phase_lines(story, rng)
         yield from log_faults.fault_lines(story, steps, rng)
         yield from _watchdogs(story, rng)
     else:
@@ -138,6 +140,19 @@ def _timed_out(lines: list[Line]) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
+def _is_dated(wrapped: Wrapped, path: str, text: str) -> bool:
+    """Whether the line has a time, without which nobody can tell how old it is."""
+    if path.endswith(".json") or "-json.log" in path:
+        return True
+    content = wrapped.files[path].decode()
+    at = content.find(text)
+    begin, end = content.rfind("\n", 0, at) + 1, content.find("\n", at)
+    return _CLOCK.search(content[begin:end]) is not None
+
+
+_CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d\d/\d\d/\d{4} |\d{4} \d\d:\d\d:\d\d\.")
+
+
 def _clues(story: Story, wrapped: Wrapped, lines: list[Line]) -> tuple[Clue, ...]:
     """Each telling line once, with its text as the file has it."""
     found: dict[tuple[str, str], Clue] = {}
@@ -149,6 +164,8 @@ def _clues(story: Story, wrapped: Wrapped, lines: list[Line]) -> tuple[Clue, ...
         if path.endswith((".json", "-json.log")):
             text = json.dumps(text, ensure_ascii=path.endswith(".json"))[1:-1]
         says = line.says
+        if not says.ranks and not _is_dated(wrapped, path, text):
+            continue
         ranks = _left(story, wrapped, line, says)
         nodes = {story.layout.node_index(rank) for rank in ranks}
         clue = Clue(

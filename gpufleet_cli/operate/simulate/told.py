@@ -41,6 +41,7 @@ class Seen:
     clues: tuple[Clue, ...]
     timing: bool
     lost: float
+    captured_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +121,13 @@ def _pointed(clues: Iterable[Clue]) -> frozenset[int]:
 
 
 def _nobody(cls: Class, seen: Seen, loud: Sequence[Clue], replay: Replay) -> Told:
-    if cls in HEALTHY or cls is Class.IMBALANCE:
+    if cls is Class.IMBALANCE:
         return Told(ranks=None, decided=True, named=bool(loud))
+    if cls in HEALTHY:
+        shown = bool(loud) or _stand_still(seen, replay)
+        return Told(
+            ranks=None, decided=shown, named=bool(loud), settle="a later look, dumps of all ranks"
+        )
     if cls is Class.P2P_DEADLOCK:
         # a few dumps show that ranks wait for one another only where both ends of a pair left one
         decided = len(seen.dumps) >= 0.75 * replay.layout.size
@@ -135,6 +141,21 @@ def _nobody(cls: Class, seen: Seen, loud: Sequence[Clue], replay: Replay) -> Tol
         named=bool(loud),
         settle="kernel logs of the nodes",
         may_abstain=is_saving and not loud,
+    )
+
+
+def _stand_still(seen: Seen, replay: Replay) -> bool:
+    """Most ranks left a dump, and in none of them is an operation open."""
+    if len(seen.dumps) < 0.75 * replay.layout.size:
+        return False
+    moments = replay.moments
+    return all(
+        done is not None and done <= seen.captured_s
+        for rank in seen.dumps
+        for op, enqueued, done in zip(
+            replay.healthy[rank], moments.enqueued[rank], moments.done[rank], strict=True
+        )
+        if op.does in EXCHANGED and enqueued is not None and enqueued <= seen.captured_s
     )
 
 

@@ -37,6 +37,7 @@ from gpufleet_cli.operate.simulate.story import (
     Class,
     Clue,
     Ending,
+    Rest,
     Save,
     Story,
     Style,
@@ -103,6 +104,7 @@ def make(cls: Class, *, seed: int, size: int = 64, lost: float = 0.0) -> World:
         timing=story.style.timing,
         complete=logs.complete,
         lost=min(lost, 0.95),
+        captured_s=story.captured_s,
     )
     found = told.tell(plan, cls, seen, replay)
     truth = _truth(story, plan, found, lost)
@@ -253,6 +255,8 @@ def _story(
     steps_before = rng.choice((40, 150, 700, 3000))
     every = rng.choice((20, 50, 100, 250))
     first = steps_before + rng.choice((0, 0, 5000))
+    if cls is Class.CHECKPOINT:
+        every = rng.choice((10, 20, 25))
     saving = cls in (Class.CHECKPOINT_STALL, Class.STORAGE, Class.CHECKPOINT)
     first = first - first % every if saving else first - first % every + every // 2
     healthy = _step_ends(setting.programs, setting.healthy, setting.steps)
@@ -283,7 +287,27 @@ def _story(
         checkpoint_every=every,
         captured_s=after.captured_s,
         skew_s=_skews(rng, len(job.nodes)),
+        rests=_rests(draw("rests"), cls, plan, first, steps_before, every, after.captured_s),
     )
+
+
+def _rests(
+    rng: Random, cls: Class, plan: Plan, first: int, before: int, every: int, captured_s: float
+) -> tuple[Rest, ...]:
+    """Saves and evaluations come again and again; compilations, and steps that take long for
+    another reason, at times of their own."""
+    if cls not in HEALTHY:
+        return ()
+    seconds = (captured_s - plan.at_s) / rng.uniform(0.25, 0.95)
+    if cls is Class.CHECKPOINT:
+        steps = list(range(first - every, first - before, -every))
+    elif cls is Class.LONG_STEP and not plan.upset.slow:
+        period = rng.choice((10, 20, 25))
+        steps = list(range(first - period, first - before, -period))
+    else:
+        span = range(first - min(before, 60), first - 3)
+        steps = sorted(rng.sample(span, rng.randint(0, 2)), reverse=True)
+    return tuple(Rest(after_step=s, seconds=seconds * rng.uniform(0.85, 1.15)) for s in steps)
 
 
 def _saves(cls: Class, plan: Plan, step: int, captured_s: float, rng: Random) -> tuple[Save, ...]:
