@@ -1,11 +1,17 @@
-"""Hypotheses that tell the same of the same ranks or node, made one."""
+"""Hypotheses that tell the same of the same ranks or node, made one; and two that are both true."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gpufleet_cli.verdict import Hypothesis
+from gpufleet_cli.reason import Case
+from gpufleet_cli.rules.claims import stopped_by_itself
+from gpufleet_cli.verdict import Hypothesis, Kind
+
+BY_ITSELF = 2.5
+DEATHS = frozenset({Kind.RANK_CRASHED, Kind.HOST_OOM, Kind.CUDA_OOM, Kind.HARDWARE})
+STALLS = frozenset({Kind.RANK_MISSING, Kind.DATA_STALL})
 
 
 def merge_same(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
@@ -64,3 +70,96 @@ def _joined(known: Hypothesis, other: Hypothesis) -> Hypothesis:
         degrades=known.degrades if known.degrades is not None else other.degrades,
         worsens=first.worsens if first.worsens is not None else second.worsens,
     )
+
+
+def without_unnamed_slowness(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """A change of pace that names nobody is evidence for whoever explains it, not a rival."""
+    unnamed = [h for h in hypotheses if h.kind is Kind.STRAGGLER and not h.ranks and not h.nodes]
+    named = [h for h in hypotheses if h.slowdown is not None and h not in unnamed]
+    return [h for h in hypotheses if h not in unnamed] if named else hypotheses
+
+
+def slow_rank_of_its_node(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """A straggler on a node of which a slowing fault is known, and not the rank: one story."""
+    slow = [h for h in hypotheses if h.kind is Kind.STRAGGLER and len(h.ranks) == 1]
+    result, told = [], set()
+    for hypothesis in hypotheses:
+        joined = next(
+            (
+                h
+                for h in slow
+                if hypothesis.kind is Kind.HARDWARE
+                and hypothesis.degrades
+                and not hypothesis.ranks
+                and len(hypothesis.nodes) == 1
+                and case.topology.node_of(h.ranks[0]) in (hypothesis.nodes[0], None)
+            ),
+            None,
+        )
+        if joined is None:
+            result.append(hypothesis)
+            continue
+        told.add(joined.ranks)
+        claims = (*hypothesis.claims, *joined.claims)
+        result.append(replace(hypothesis, ranks=joined.ranks, claims=claims))
+    return [h for h in result if not (h.kind is Kind.STRAGGLER and h.ranks in told)]
+
+
+# --- Two faults ---------------------------------------------------------------------------------
+
+
+def total(hypothesis: Hypothesis) -> float:
+    """The sum of the weights of its claims."""
+    return sum(claim.weight for claim in hypothesis.claims)
+
+
+def both_guilty(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """A rank that ended by its own fault, and one of another node that stands still and waits for nobody:
+    neither explains the other, so both are guilty (facts: localisation 2)."""
+    deaths = [h for h in hypotheses if h.kind in DEATHS and _is_one_rank(h)]
+    stalls = [h for h in hypotheses if h.kind in STALLS and _is_one_rank(h)]
+    pairs = [
+        (total(one) + total(other), one, other)
+        for one in deaths
+        for other in stalls
+        if _is_elsewhere(case, one.ranks[0], other.ranks[0])
+        and stopped_by_itself(case, other.ranks[0], beside=_unit(case, one.ranks[0]))
+    ]
+    if not pairs:
+        return hypotheses
+    _, one, other = max(pairs, key=lambda pair: (pair[0], pair[1].ranks, pair[2].ranks))
+    both = replace(
+        one,
+        ranks=tuple(sorted((*one.ranks, *other.ranks))),
+        nodes=tuple(sorted({*one.nodes, *other.nodes})),
+        gpu=None,
+        summary=f"Two faults. {one.summary} {other.summary}",
+        claims=(*one.claims, *other.claims),
+        collective=other.collective or one.collective,
+        xid=None,
+    )
+    return [both, *(h for h in hypotheses if h is not one and h is not other)]
+
+
+def _is_one_rank(hypothesis: Hypothesis) -> bool:
+    return len(hypothesis.ranks) == 1 and total(hypothesis) >= BY_ITSELF
+
+
+def _unit(case: Case, rank: int) -> frozenset[int]:
+    """The ranks of a rank's node, or of its pod where no node is known."""
+    place = case.topology.places.get(rank)
+    if place is None:
+        return frozenset({rank})
+    ranks = case.topology.by_node.get(place.node or "") or case.topology.by_pod.get(place.pod or "")
+    return frozenset(ranks or (rank,))
+
+
+def _is_elsewhere(case: Case, one: int, other: int) -> bool:
+    return other not in _unit(case, one) and one not in _unit(case, other)
+
+
+def is_spread_over(case: Case, shared: Hypothesis, located: Hypothesis) -> bool:
+    """Whether what several nodes share may have stopped these ranks: more than one, on its nodes."""
+    ranks = located.ranks or located.suspects
+    nodes = {case.topology.node_of(r) for r in ranks}
+    return len(ranks) > 1 and bool(nodes & {*shared.spread, None})

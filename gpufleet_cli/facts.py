@@ -423,6 +423,7 @@ class HostSign(StrEnum):
     MACHINE_CHECK = "machine-check"
     PCIE_ERROR = "pcie-error"
     PCIE_LINK_DOWN = "pcie-link-down"
+    PCIE_DEGRADED = "pcie-degraded"  # a link that came up below its width or speed
     NIC_DOWN = "nic-down"
     NIC_UP = "nic-up"
     GPU_OFF_BUS = "gpu-off-bus"  # the driver's line without an Xid number

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gpufleet_cli.alike import merge_same
+from gpufleet_cli.alike import both_guilty, is_spread_over, merge_same, slow_rank_of_its_node, total
+from gpufleet_cli.alike import without_unnamed_slowness as _paced
 from gpufleet_cli.facts import Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.silence import quieter_by_s
@@ -67,11 +68,12 @@ def weigh(case: Case, hypotheses: Iterable[Hypothesis]) -> tuple[Verdict, Hypoth
 def rank(case: Case, hypotheses: Iterable[Hypothesis]) -> list[Weighed]:
     """Hypotheses with posteriors, best first; ties by kind, then culprits."""
     merged = merge_same(hypotheses)
-    lent = _one_node(_lend(case, merged))
+    lent = both_guilty(case, _one_node(slow_rank_of_its_node(case, _lend(case, merged))))
     scored = [(h, _score(case, h, lent)) for h in lent]
-    total = math.exp(UNNAMED_CAUSE) + sum(math.exp(min(score, 50.0)) for _h, score in scored)
+    everything = math.exp(UNNAMED_CAUSE) + sum(math.exp(min(score, 50.0)) for _h, score in scored)
     weighed = [
-        Weighed(hypothesis=h, posterior=math.exp(min(score, 50.0)) / total) for h, score in scored
+        Weighed(hypothesis=h, posterior=math.exp(min(score, 50.0)) / everything)
+        for h, score in scored
     ]
     return sorted(
         weighed,
@@ -82,15 +84,11 @@ def rank(case: Case, hypotheses: Iterable[Hypothesis]) -> list[Weighed]:
 def _score(case: Case, hypothesis: Hypothesis, everyone: Sequence[Hypothesis]) -> float:
     score = sum(claim.weight for claim in hypothesis.claims)
     if hypothesis.kind is Kind.HEALTHY and any(
-        other.kind in (Kind.HARDWARE, Kind.STRAGGLER, Kind.NETWORK) and _total(other) > 1.0
+        other.kind in (Kind.HARDWARE, Kind.STRAGGLER, Kind.NETWORK) and total(other) > 1.0
         for other in everyone
     ):
         score -= PENDING_ON_RUNNING
     return score
-
-
-def _total(hypothesis: Hypothesis) -> float:
-    return sum(claim.weight for claim in hypothesis.claims)
 
 
 def _lend(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
@@ -104,9 +102,7 @@ def _lend(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     causes = [h for h in hypotheses if not h.generic]
     first = _explained(case, [*causes, *crashed], located)
     still_crashed = [h for h in first if h.generic and h.kind is not Kind.RANK_MISSING]
-    return _without_unnamed_slowness(
-        _explained(case, [h for h in first if h not in still_crashed], still_crashed)
-    )
+    return _paced(_explained(case, [h for h in first if h not in still_crashed], still_crashed))
 
 
 def _agreed(located: list[Hypothesis]) -> list[Hypothesis]:
@@ -116,7 +112,7 @@ def _agreed(located: list[Hypothesis]) -> list[Hypothesis]:
     it a claim. Sets that share nobody stay rivals.
     """
     found: list[Hypothesis] = []
-    for one in sorted(located, key=lambda h: (len(h.ranks or h.suspects), -_total(h))):
+    for one in sorted(located, key=lambda h: (len(h.ranks or h.suspects), -total(h))):
         among = set(one.ranks or one.suspects)
         at = next((i for i, h in enumerate(found) if _overlaps(h, one, among)), None)
         if at is None:
@@ -163,7 +159,7 @@ def _explained(
     for hypothesis in specific:
         lent = hypothesis
         for index, located in enumerate(generic):
-            if _total(hypothesis) < OWN_STORY:
+            if total(hypothesis) < OWN_STORY:
                 continue
             joined = _explains(case, lent, located)
             if joined is not None:
@@ -178,7 +174,7 @@ def _one_node(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """Hardware faults of several GPUs of one node, about as strong: the node, with the rank open."""
     ranked = sorted(
         (h for h in hypotheses if h.kind is Kind.HARDWARE and h.remedy is Remedy.NODE),
-        key=lambda h: -_total(h),
+        key=lambda h: -total(h),
     )
     if len(ranked) < 2:
         return hypotheses
@@ -189,7 +185,7 @@ def _one_node(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         if len(first.nodes) == 1
         and h.nodes == first.nodes
         and h.ranks != first.ranks
-        and _total(first) - _total(h) < SAME_NODE_CLOSE
+        and total(first) - total(h) < SAME_NODE_CLOSE
     ]
     if not close:
         return hypotheses
@@ -199,22 +195,19 @@ def _one_node(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         gpu=None,
         summary=f"{first.nodes[0]}: several of its GPUs report faults: {first.summary}",
         claims=first.claims
-        + tuple(c for h in close for c in h.claims if c.weight < 0.5 * _total(h)),
+        + tuple(c for h in close for c in h.claims if c.weight < 0.5 * total(h)),
     )
     return [together, *(h for h in hypotheses if h is not first and h not in close)]
-
-
-def _without_unnamed_slowness(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """A change of pace that names nobody is evidence for whoever explains it, not a rival."""
-    unnamed = [h for h in hypotheses if h.kind is Kind.STRAGGLER and not h.ranks and not h.nodes]
-    named = [h for h in hypotheses if h.slowdown is not None and h not in unnamed]
-    return [h for h in hypotheses if h not in unnamed] if named else hypotheses
 
 
 def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothesis | None:
     """The specific hypothesis with the other's claims, where they are about the same culprit."""
     if specific.remedy is Remedy.NOTHING:
         return None
+    if specific.spread and not specific.ranks:
+        if not is_spread_over(case, specific, located):
+            return None
+        return replace(specific, claims=specific.claims + located.claims[:1])
     if located.ranks:
         if specific.ranks:
             same = set(located.ranks) <= set(specific.ranks)

@@ -54,7 +54,7 @@ def matches(path: str, head: bytes) -> bool:
     if start[:1] in (b"{", b"["):
         is_error = b'"errorType"' in start[:4096] and _ERROR_HEAD.search(start[:4096]) is not None
         return is_error or _JSON_HEAD.search(start) is not None
-    return _TEXT_HEAD.search(head) is not None
+    return b"DCGM_" in head and _TEXT_HEAD.search(head) is not None
 
 
 @lru_cache(maxsize=1)

@@ -49,6 +49,7 @@ LITERALS: tuple[bytes, ...] = (
     b"Link Active not set",
     b"AER: ",
     b"PCIe Bus Error",
+    b"available PCIe bandwidth",
     b"DPC: ",
     b"mlx5_core",
     b"Link is ",

@@ -248,6 +248,12 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Read], ...] = (
     (_PCIE_ERROR, _severity),
     (
         re.compile(
+            rf"(?:[\w-]{{2,24}} )?{_PCI}: [\d.]{{1,12}} Gb/s available PCIe bandwidth, limited by"
+        ),
+        _of(HostSign.PCIE_DEGRADED),
+    ),
+    (
+        re.compile(
             rf"mlx5_core {_PCI}:? .{{0,60}}Port module event.{{0,20}}: module \d{{1,4}}, "
             r"(?:Cable unplugged|Cable error|error)",
             re.IGNORECASE,

@@ -79,7 +79,9 @@ def matches(path: str, head: bytes) -> bool:
     kernel lines is read line by line, by `kernel_lines`."""
     if b"\x00" in head[:1024]:
         return False
-    return is_kernel_path(path) or _JOURNAL_HEAD.search(head) is not None or _is_mostly_kernel(head)
+    if is_kernel_path(path) or _is_mostly_kernel(head):
+        return True
+    return b"_TRANSPORT" in head and _JOURNAL_HEAD.search(head) is not None
 
 
 def is_kernel_path(path: str) -> bool:

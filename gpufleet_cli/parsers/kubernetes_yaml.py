@@ -21,7 +21,9 @@ _ALIAS = re.compile(rb"(?:^|[\s\[{,])[&*][\w-]{1,64}(?:[\s,\]}]|$)", re.MULTILIN
 
 def matches(head: bytes) -> bool:
     """An `apiVersion:` and a `kind:` that we read, as block YAML."""
-    return _HEAD.search(head[:8192]) is not None and _KIND.search(head) is not None
+    start = head[:8192]
+    is_object = b"apiVersion: " in start and _HEAD.search(start) is not None
+    return is_object and _KIND.search(head) is not None
 
 
 def documents(data: bytes) -> Iterator[object]:

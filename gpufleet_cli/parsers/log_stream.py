@@ -40,6 +40,7 @@ MAX_CANDIDATES = 300_000
 MAX_CLUSTERS = 8
 _CLUSTER_BYTES = 256 << 10
 _MASK = (1 << PAGE_SHIFT) - 1
+_NEWLINE = 0x0A
 
 _OWN_PATTERNS = (
     r"local[-_]ranks[-_]filter[= ]",
@@ -219,8 +220,15 @@ class LogStream:
         )
 
     def _recognise_raw(
-        self, index: int, raw: Raw, modules: Sequence[int], scanner: Scanner
+        self,
+        index: int,
+        raw: Raw,
+        modules: Sequence[int],
+        scanner: Scanner,
+        *,
+        is_noted: bool = False,
     ) -> None:
+        """`is_noted`: the stretch that the line stands in is read line by line next."""
         key = (raw.pos, raw.end, id(scanner))
         if key in self._recognised or raw.text is None:
             return
@@ -233,7 +241,8 @@ class LogStream:
             if raw.glued or raw.parts:
                 modules = scanner.modules_for(line.text.encode("utf-8", "replace"))
             account = self._account(line.speaker)
-            self._note_line(account, piece, page.path, line_number, run=-1)
+            if not is_noted:
+                self._note_line(account, piece, page.path, line_number, run=-1)
             ahead = Lookahead(self, index, piece)
             for module in modules:
                 if module < len(self.recognisers):
@@ -359,7 +368,9 @@ class LogStream:
             few = min(older, len(before))
             wanted += [before[number * len(before) // few] for number in range(few)]
         for _, modules, raw in sorted(wanted, key=itemgetter(0)):
-            self._recognise_raw(index, raw, modules, scanner)
+            at = raw.pos & _MASK
+            is_whole = not raw.parts and start <= at and (at == 0 or data[at - 1] == _NEWLINE)
+            self._recognise_raw(index, raw, modules, scanner, is_noted=is_whole)
 
     def _lines(self, index: int, start: int, end: int) -> Iterator[Raw]:
         """Every line that begins in a stretch; parts of a joined line come once."""

@@ -11,7 +11,7 @@ from gpufleet_cli.errors import ParseError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import Fact
 from gpufleet_cli.parsers import training_log
-from gpufleet_cli.parsers.safe_pickle import limited_memory
+from gpufleet_cli.parsers.safe_pickle import limited_memory, no_collection
 from gpufleet_cli.parsers.worker_pool import Pool
 
 Stream = Sequence[Evidence]
@@ -61,7 +61,7 @@ def read_one(stream: Stream, near_ns: int | None) -> Answer:
 
 def _facts(stream: Stream, near_ns: int | None) -> list[Fact]:
     try:
-        with limited_memory(MEMORY_BYTES):
+        with limited_memory(MEMORY_BYTES), no_collection():
             return training_log.parse_stream(stream, near_ns=near_ns)
     except MemoryError:
         raise ParseError(f"{stream[-1].path} needs more memory than a log may take") from None

@@ -35,6 +35,7 @@ MOST_NAMES = 2_000_000
 
 _NOTHING = frozenset({"", "(null)", "N/A", "None", "Unknown", "NONE", "none", "0:00"})
 
+_WORDS = (b"JobId=", b"StepId=", b"NodeName=")
 _RECORD = re.compile(rb"^(?:JobId|StepId|NodeName)=\S", re.MULTILINE)
 _HEADER = re.compile(
     r"^\s{0,30}(?:JobID(?:Raw)?[|\s]|.{0,200}\|JobID(?:Raw)?\||JOBID\s.{0,200}\bST(?:ATE)?\b"
@@ -55,8 +56,11 @@ def matches(path: str, head: bytes) -> bool:
     """By the first words of the first lines."""
     if slurm_json.matches(head):
         return True
-    lines = head[:8192].decode("utf-8", "replace").splitlines()[:5]
-    return _RECORD.search(head[:8192]) is not None or any(_HEADER.match(line) for line in lines)
+    start = head[:8192]
+    if any(word in start for word in _WORDS) and _RECORD.search(start) is not None:
+        return True
+    lines = start.decode("utf-8", "replace").splitlines()[:5]
+    return any(_HEADER.match(line) for line in lines)
 
 
 def parse(evidence: Evidence) -> Iterator[Fact]:

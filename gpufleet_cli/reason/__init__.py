@@ -26,6 +26,7 @@ from gpufleet_cli.facts import (
 from gpufleet_cli.reason.clocks import Offset
 from gpufleet_cli.reason.placed import (
     Checkpoints,
+    Pause,
     Placed,
     PlacedHost,
     PlacedSign,
@@ -43,7 +44,7 @@ from gpufleet_cli.reason.topology import Topology
 class Case:
     """All facts of the subject attempt, placed; and the facts of earlier attempts that matter.
 
-    `witnesses` are the ranks whose own watchdog gave up: they waited. `as_of_ns` is the newest time
+    `pause` is why it makes no step just now, where something tells. `witnesses` are the ranks whose own watchdog gave up: they waited. `as_of_ns` is the newest time
     in the evidence where nobody told when it was collected (`is_as_of_told`).
     """
 
@@ -64,6 +65,7 @@ class Case:
     earlier_signs: tuple[PlacedSign, ...]
     steps: Steps
     checkpoints: Checkpoints
+    pause: Pause | None
     silence: Mapping[int, Silence]
     writes: tuple[Writes, ...]
     init_links: tuple[IdentityLink, ...]

@@ -28,7 +28,6 @@ from gpufleet_cli.facts import (
     SchedulerJob,
     SchedulerNode,
     SeriesEnd,
-    Sign,
     SxidEvent,
     WatchdogTimeout,
     Writes,
@@ -40,6 +39,9 @@ from gpufleet_cli.reason import (
     clocks,
     job_state,
     kernel_times,
+    onset,
+    pauses,
+    recorder_live,
     recorder_replay,
     silence,
     timeline,
@@ -51,6 +53,7 @@ from gpufleet_cli.reason import (
 from gpufleet_cli.reason.placed import (
     NS,
     Checkpoints,
+    Pause,
     Placed,
     PlacedSign,
     Silence,
@@ -110,6 +113,7 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
     )
     logs = _log_views(subject, given, places, offsets)
     when = _situation(facts, given, logs, graph, as_of_ns=as_of_ns, captured_ns=captured_ns)
+    graph = when.graph
     xids, hosts, sxids = _kernel_events(facts, given, when)
     return Case(
         given=given,
@@ -129,6 +133,7 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
         earlier_signs=logs.earlier_signs,
         steps=logs.steps,
         checkpoints=when.saves,
+        pause=when.pause,
         silence=logs.silence,
         writes=_of(facts, Writes),
         init_links=tuple(link for link in _of(facts, IdentityLink) if link.comm is not None),
@@ -226,6 +231,8 @@ class _Situation:
     timeout_s: float
     timeout_source: str
     saves: Checkpoints
+    pause: Pause | None
+    graph: GraphFinding | None
     stop: Stop
     span: tuple[int, int] | None
 
@@ -246,7 +253,18 @@ def _situation(
             given, captured_ns, logs.signs, logs.timeouts, logs.steps, logs.silence, graph
         )
         now = now if captured_ns is not None else _newest_of_hosts(facts, now)
-    onset = _onset(logs.timeouts, graph, logs.signs, logs.steps)
+    pause = pauses.explained(
+        logs.steps,
+        logs.signs,
+        timeline.checkpoints(logs.signs, logs.earlier_signs, given, None),
+        now_ns=now,
+        timeout_s=timeout_s,
+    )
+    is_told = as_of_ns is not None or captured_ns is not None
+    taken = now if is_told and not logs.timeouts else None
+    dumped = [dump.newest_ns for dump in _of(facts, RankDump) if dump.newest_ns is not None]
+    graph = recorder_live.in_a_running_job(graph, logs.steps, pause, taken, timeout_s, dumped)
+    onset_ns = onset.began_ns(logs.timeouts, graph, logs.signs, logs.steps)
     stop = job_state.judge(
         given=given,
         signs=logs.signs,
@@ -256,18 +274,21 @@ def _situation(
         scheduler=_of(facts, SchedulerJob),
         graph=graph,
         as_of_ns=now,
+        pause=pause,
     )
-    saves = timeline.checkpoints(logs.signs, logs.earlier_signs, given, onset)
+    saves = timeline.checkpoints(logs.signs, logs.earlier_signs, given, onset_ns)
     if stop.state == "running":
-        onset = logs.steps.changed_ns
+        onset_ns = logs.steps.changed_ns
     return _Situation(
         now_ns=now,
-        onset_ns=onset,
+        onset_ns=onset_ns,
         timeout_s=timeout_s,
         timeout_source=timeout_source,
         saves=saves,
+        pause=pause,
+        graph=graph,
         stop=stop,
-        span=xid_history.window(onset, now, timeout_s),
+        span=xid_history.window(onset_ns, now, timeout_s),
     )
 
 
@@ -445,52 +466,6 @@ def _newest_of_hosts(facts: Sequence[Fact], newest: int | None) -> int | None:
     ]
     times += [f.ended_ns for f in facts if isinstance(f, SchedulerJob) and f.ended_ns is not None]
     return max(times, default=None)
-
-
-CAUSE_SIGNS = frozenset(
-    {
-        Sign.CUDA_OOM,
-        Sign.HOST_OOM,
-        Sign.ECC_ERROR,
-        Sign.CUDA_ERROR,
-        Sign.CUDA_PEER_ERROR,
-        Sign.ILLEGAL_ACCESS,
-        Sign.DEVICE_ASSERT,
-        Sign.NIC_ERROR,
-        Sign.LOADER_KILLED,
-        Sign.PYTHON_EXCEPTION,
-        Sign.MISMATCH,
-        Sign.PEER_UNREACHABLE,
-        Sign.FATAL_SIGNAL,
-        Sign.NODE_FAILED,
-        Sign.TASK_EXIT,
-        Sign.CHILD_FAILED,
-        Sign.ASYNC_ERROR,
-        Sign.ROOT_CAUSE_BLOCK,
-        Sign.FS_ERROR,
-    }
-)
-
-
-def _onset(
-    timeouts: Sequence[Placed[WatchdogTimeout]],
-    graph: GraphFinding | None,
-    signs: Sequence[PlacedSign],
-    steps: Steps,
-) -> int | None:
-    """When it began: the earliest start of an operation that timed out, the last completion that
-    the recorder saw, or the first line that is a cause."""
-    started = [t.at_ns - t.fact.ran_ms * 1_000_000 for t in timeouts if t.at_ns is not None]
-    causes = [s.at_ns for s in signs if s.fact.sign in CAUSE_SIGNS and s.at_ns is not None]
-    if started:
-        first = min(started)
-        before = [at for at in causes if first - 120 * NS <= at < first]
-        return min([first, *before])
-    if graph is not None and graph.onset_ns is not None:
-        return graph.onset_ns
-    if causes:
-        return min(causes)
-    return steps.last_step_ns
 
 
 def _date_events(events: Sequence[ClusterEvent], now: int | None) -> tuple[ClusterEvent, ...]:

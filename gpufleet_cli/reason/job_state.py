@@ -19,7 +19,8 @@ from gpufleet_cli.facts import (
     Sign,
     WatchdogTimeout,
 )
-from gpufleet_cli.reason.placed import NS, Placed, Steps, Stop
+from gpufleet_cli.reason import pauses
+from gpufleet_cli.reason.placed import NS, Pause, Placed, Steps, Stop
 from gpufleet_cli.reason.recorder_finding import GraphFinding, Stall
 from gpufleet_cli.verdict import JobState
 
@@ -48,8 +49,6 @@ FAILED_STATES = frozenset(
     }
 )
 KNOWN_STATES = frozenset(state.value for state in JobState if state is not JobState.UNKNOWN)
-RHYTHMS = 3.0
-LEAST_RHYTHM_S = 30.0
 
 
 def judge(
@@ -62,6 +61,7 @@ def judge(
     scheduler: Sequence[SchedulerJob],
     graph: GraphFinding | None,
     as_of_ns: int | None,
+    pause: Pause | None = None,
 ) -> Stop:
     """The state of the job, with the line that says so."""
     for numbers in given:
@@ -110,6 +110,8 @@ def judge(
         return _stop(
             JobState.RUNNING, "the last step is within its rhythm", steps.last_origin, None
         )
+    if pause is not None:
+        return _stop(JobState.RUNNING, pause.why, pause.origin, None)
     return _stop(JobState.UNKNOWN, "nothing shows that it stopped", None, None)
 
 
@@ -192,7 +194,5 @@ def _goes_on(steps: Steps, first_complaint_ns: int | None) -> bool:
 
 def _is_fresh(steps: Steps, as_of_ns: int | None) -> bool:
     """The last step line is no older than the job's own rhythm of printing them."""
-    if steps.last_step_ns is None or as_of_ns is None or steps.interval_s is None:
-        return False
-    limit = max(RHYTHMS * steps.interval_s, LEAST_RHYTHM_S)
-    return (as_of_ns - steps.last_step_ns) / NS <= limit
+    age, limit = pauses.age_s(steps, as_of_ns), pauses.rhythm_s(steps)
+    return age is not None and limit is not None and age <= limit

@@ -51,6 +51,7 @@ class Steps:
     """Progress of the job. `before_s`/`after_s` are medians around the last lasting change of pace.
 
     `data_by_rank` is each rank's usual wait for data of late, in seconds a step, where it prints one.
+    `longest_s` is the longest time between two printed steps, the later of which is its origin.
     """
 
     last_step: int | None
@@ -66,6 +67,18 @@ class Steps:
     by_rank: Mapping[int, int]
     count: int
     data_by_rank: Mapping[int, tuple[float, Origin]]
+    longest_s: float | None = None
+    longest_origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Why a job may make no step just now; `is_announced`: a line says so, else its habit does."""
+
+    why: str
+    since_ns: int
+    origin: Origin | None
+    is_announced: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
@@ -14,6 +15,8 @@ from gpufleet_cli.facts import JobNumbers, LogSign, Origin, Progress, Sign, Step
 from gpufleet_cli.reason.placed import NS, Checkpoints, Placed, Save, Steps
 
 CHANGE_OF_PACE = 1.3
+FEW_POINTS, SAME_STEPS = 32, 64
+CLEAR_CHANGE, CLEAR_STEPS = 1.12, 5
 EITHER = "staged, or finished"
 NOT_A_SAVE_S = 24 * 3600.0
 SAME_SAVE_S = 10.0
@@ -31,10 +34,13 @@ def steps(
         if series.rank is not None and series.fact.points:
             last = series.fact.points[-1].step
             by_rank[series.rank] = max(by_rank.get(series.rank, last), last)
-    points = () if main is None else main.fact.points
-    shift = 0
-    if main is not None and points and points[-1].at_ns is not None and main.at_ns is not None:
-        shift = main.at_ns - points[-1].at_ns
+    points: Sequence[StepPoint] = () if main is None else main.fact.points
+    shift = 0 if main is None else _shift(main)
+    path = "" if main is None else main.fact.path
+    if main is not None and len(points) < FEW_POINTS:
+        told = _of_all(progress, main)
+        if len(told) > len(points):
+            points, shift = told, 0
     paces = _paces(points)
     before, after, changed = _change(paces)
     if after is None and paces:
@@ -49,6 +55,7 @@ def steps(
             pace, source = numbers.step_s, numbers.source
             break
     newest = _newest(progress, main)
+    longest = _longest(points)
     return Steps(
         last_step=None if newest is None else newest[1].step,
         last_step_ns=None if newest is None else newest[0],
@@ -61,11 +68,46 @@ def steps(
         changed_ns=None if changed is None or changed.at_ns is None else changed.at_ns + shift,
         change_origin=None
         if changed is None or main is None
-        else Origin(path=main.fact.path, line=changed.line),
+        else Origin(path=path, line=changed.line),
         by_rank=dict(sorted(by_rank.items())),
         count=len(points),
         data_by_rank=_data_waits(progress),
+        longest_s=None if longest is None else longest[0],
+        longest_origin=None
+        if longest is None or main is None
+        else Origin(path=path, line=longest[1].line),
     )
+
+
+def _shift(series: Placed[Progress]) -> int:
+    """What puts the times of a series on the common clock."""
+    points = series.fact.points
+    if not points or points[-1].at_ns is None or series.at_ns is None:
+        return 0
+    return series.at_ns - points[-1].at_ns
+
+
+def _of_all(progress: Sequence[Placed[Progress]], main: Placed[Progress]) -> list[StepPoint]:
+    """The steps that any rank's lines of the main file tell of: of a big file, some lines of each
+    rank are read, and all ranks of a job make the same steps."""
+    first, last = main.fact.points[0].step, main.fact.points[-1].step
+    found: dict[int, StepPoint] = {}
+    for series in progress:
+        fact = series.fact
+        if fact.path != main.fact.path or fact.total_steps != main.fact.total_steps:
+            continue
+        if fact.series != main.fact.series or not fact.points:
+            continue
+        if fact.points[-1].step > last or fact.points[-1].step < first - SAME_STEPS:
+            continue
+        shift = _shift(series)
+        for point in fact.points:
+            if point.at_ns is None:
+                continue
+            known = found.get(point.step)
+            if known is None or point.at_ns + shift < (known.at_ns or 0):
+                found[point.step] = replace(point, at_ns=point.at_ns + shift)
+    return [found[step] for step in sorted(found)]
 
 
 def _data_waits(progress: Sequence[Placed[Progress]]) -> dict[int, tuple[float, Origin]]:
@@ -148,9 +190,18 @@ def _change(
         start -= 1
     if 3 <= start <= len(values) - 3:
         best = (median(values[:start]), median(values[start:]), start)
-    if best is None or best[1] < CHANGE_OF_PACE * best[0]:
+    if best is None or not _is_slower(values[: best[2]], values[best[2] :]):
         return None, None, None
     return best[0], best[1], paces[best[2]][0]
+
+
+def _is_slower(before: Sequence[float], after: Sequence[float]) -> bool:
+    """By much; or by less, where enough steps are all slower than every one before them."""
+    factor = median(after) / median(before)
+    if factor >= CHANGE_OF_PACE:
+        return True
+    enough = min(len(before), len(after)) >= CLEAR_STEPS
+    return enough and factor >= CLEAR_CHANGE and min(after) > max(before)
 
 
 def _interval(points: Sequence[StepPoint]) -> float | None:
@@ -160,6 +211,24 @@ def _interval(points: Sequence[StepPoint]) -> float | None:
         if last.at_ns is not None and point.at_ns is not None
     ]
     return median(gaps) if gaps else None
+
+
+def _longest(points: Sequence[StepPoint]) -> tuple[float, StepPoint] | None:
+    """The longest time from one step to the next, and the printed step that ended it. Where steps
+    between them were not printed, they took what steps usually take."""
+    gaps = [
+        ((point.at_ns - last.at_ns) / NS, point.step - last.step, point)
+        for last, point in pairwise(points)
+        if last.at_ns is not None and point.at_ns is not None and point.step > last.step
+    ]
+    if not gaps:
+        return None
+    usual = median(gap_s / count for gap_s, count, _point in gaps)
+    often = median(count for _gap_s, count, _point in gaps)
+    return max(
+        ((gap_s - max(0.0, count - often) * usual, point) for gap_s, count, point in gaps),
+        key=lambda gap: (gap[0], gap[1].step),
+    )
 
 
 def checkpoints(

@@ -134,19 +134,89 @@ def is_outside(sign: LogSign) -> bool:
     return "time limit" in words or "preempt" in words
 
 
-def waited_itself(case: Case, rank: int | None) -> list[Claim]:
-    """Against a rank: it shows itself waiting on others, so it is not the one they wait for."""
+def ended_by_agent(case: Case) -> frozenset[int]:
+    """Ranks that their agent ended with SIGTERM because a sibling failed: innocent.
+
+    A SIGTERM that comes after the first timeout explains no silence that began before it.
+    """
+    ended: set[int] = set()
+    exited: set[int] = set()
+    for sign in case.signs_of(Sign.CHILD_SIGTERM, Sign.ROOT_CAUSE_BLOCK, Sign.CHILD_FAILED):
+        ahead = before_others_s(case, sign.at_ns)
+        if ahead is None or ahead <= 0:
+            continue
+        named = sign.fact.named_ranks or (() if sign.rank is None else (sign.rank,))
+        if sign.fact.sign is Sign.CHILD_SIGTERM or sign.fact.exit_code in (-15, 143):
+            ended.update(named or _siblings(case, sign))
+        else:
+            exited.update(named)
+    return frozenset(ended - exited)
+
+
+def _siblings(case: Case, sign: Placed[LogSign]) -> tuple[int, ...]:
+    """The ranks below an agent that says which process it ends, and not whose: all but those that it saw
+    exit by themselves."""
+    speaker = sign.fact.speaker
+    for name in (speaker.pod, speaker.host, sign.node, speaker.node):
+        ranks = case.topology.by_pod.get(name or "") or case.topology.by_node.get(name or "")
+        if ranks:
+            return ranks
+    return ()
+
+
+def waited_itself(case: Case, rank: int | None, *, host_lives: bool = False) -> list[Claim]:
+    """Against a rank: it shows itself waiting on others, so it is not the one they wait for.
+
+    Members of an operation that hangs in flight wait for nobody who is behind. `host_lives`: of a GPU
+    that no longer runs anything the host's watchdog gives up like all others, so that its own timeout
+    clears it only where somebody at hand gave up on nothing.
+    """
+    graph = case.graph
     if rank is None:
         return []
-    if case.graph is not None and rank in case.graph.waiting:
+    if graph is not None and any(rank in root.ranks for root in graph.roots):
+        return []
+    if graph is not None and rank in graph.waiting:
         text = f"rank {rank}'s own dump shows it waiting for a rank that is behind"
         return [claim(text, None, AGAINST_WAITING, rank=rank)]
     own = next((t for t in case.timeouts if t.rank == rank), None)
-    return (
-        []
-        if own is None
-        else [about(own, f"rank {rank} reported a timeout itself: it waited", -GOOD)]
-    )
+    if own is None or (host_lives and not quiet_ranks(case)):
+        return []
+    return [about(own, f"rank {rank} reported a timeout itself: it waited", -GOOD)]
+
+
+def quiet_ranks(case: Case) -> frozenset[int]:
+    """Ranks whose log is at hand, that reported no timeout although others did, and whom nobody ended."""
+    seen = {rank for rank, silence in case.silence.items() if silence.known}
+    return frozenset(seen) - case.witnesses - ended_by_agent(case)
+
+
+# What a rank says whose peers ended before it.
+VICTIMS = (
+    Sign.PEER_CLOSED,
+    Sign.PEER_UNREACHABLE,
+    Sign.STORE_LOST,
+    Sign.REMOTE_ERROR,
+    Sign.ASYNC_ERROR,
+    Sign.PYTHON_EXCEPTION,
+    Sign.CUDA_ERROR,
+)
+
+
+def stopped_by_itself(case: Case, rank: int, *, beside: frozenset[int]) -> bool:
+    """Whether a rank stands still although nothing holds it: by its own dump, or as the only one outside
+    `beside` (whom another fault took along) that lived and gave up on nothing."""
+    graph = case.graph
+    if graph is not None:
+        if any(r.kind == "host-silent" and not r.virtual and rank in r.ranks for r in graph.roots):
+            return True
+        if rank in graph.waiting:
+            return False
+    if rank in case.witnesses or quiet_ranks(case) - beside != {rank}:
+        return False
+    if any(sign.rank == rank for sign in case.signs_of(*VICTIMS)):
+        return False
+    return any(sign.rank == rank for sign in case.signs_of(Sign.DUMP_SIGNAL_OTHER))
 
 
 def sentence(text: str) -> str:

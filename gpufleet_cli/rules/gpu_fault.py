@@ -198,7 +198,8 @@ def _xid(case: Case, placed: PlacedXid) -> Hypothesis:
     ]
     found.extend(_same_gpu_silent(case, placed))
     if event.xid not in (UNCONTAINED, DOUBLE_BIT):
-        found.extend(claims.waited_itself(case, rank))
+        lives = event.xid in LOST_CODES or event.xid == CONTAINED
+        found.extend(claims.waited_itself(case, rank, host_lives=lives))
     guess = _silent_elsewhere(case, placed) if rank is None else None
     if guess is not None:
         rank = guess[0]

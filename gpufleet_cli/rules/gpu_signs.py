@@ -60,7 +60,7 @@ def _host_line(case: Case, placed: PlacedHost) -> Hypothesis:
                 rank=placed.rank,
                 at_ns=placed.at_ns,
             ),
-            *claims.waited_itself(case, placed.rank),
+            *claims.waited_itself(case, placed.rank, host_lives=True),
         ),
         remedy=Remedy.NODE,
         ranks=ranks,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gpufleet_cli.facts import Origin, Sign
-from gpufleet_cli.reason import Case, job_state
+from gpufleet_cli.reason import Case, pauses
 from gpufleet_cli.reason.placed import NS, PlacedSign
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import about, claim, is_outside
@@ -38,6 +38,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         _ended_outside(case),
         _ended_by_scheduler(case),
         _in_rhythm(case),
+        _in_a_pause(case),
         _in_habit(case),
         _dumps_in_order(case),
     ):
@@ -154,7 +155,7 @@ def _in_rhythm(case: Case) -> Hypothesis | None:
         return None
     age = (case.as_of_ns - steps.last_step_ns) / NS
     interval = steps.interval_s or steps.step_s or 0.0
-    if interval and age > max(job_state.RHYTHMS * interval, job_state.LEAST_RHYTHM_S):
+    if interval and age > max(pauses.RHYTHMS * interval, pauses.LEAST_RHYTHM_S):
         return None
     found = claim(
         f"step {steps.last_step} was printed {age:,.0f} s before the end of the evidence; the job"
@@ -164,6 +165,28 @@ def _in_rhythm(case: Case) -> Hypothesis | None:
         at_ns=steps.last_step_ns,
     )
     return _runs(case, f"The job runs: step {steps.last_step}, {age:,.0f} s ago.", found)
+
+
+def _in_a_pause(case: Case) -> Hypothesis | None:
+    """No step within the rhythm, but something else that the job does, or a habit of pausing."""
+    pause, steps = case.pause, case.steps
+    if pause is None or case.stop.state is not JobState.RUNNING or case.timeouts:
+        return None
+    if steps.count < 3 or case.as_of_ns is None or steps.last_step_ns is None:
+        return None
+    if any(s.fact.sign in OWN_CAUSES and (s.at_ns or 0) >= steps.last_step_ns for s in case.signs):
+        return None
+    age = (case.as_of_ns - steps.last_step_ns) / NS
+    found = claim(
+        f"{pause.why}; step {steps.last_step} was printed {age:,.0f} s before the end of the"
+        " evidence, and no watchdog complains",
+        pause.origin,
+        claims.GOOD,
+        at_ns=pause.since_ns,
+    )
+    return _runs(
+        case, f"No fault is shown: {pause.why}. Step {steps.last_step} was {age:,.0f} s ago.", found
+    )
 
 
 def _in_habit(case: Case) -> Hypothesis | None:
@@ -191,13 +214,22 @@ def _in_habit(case: Case) -> Hypothesis | None:
 def _runs(case: Case, summary: str, found: Claim) -> Hypothesis:
     """Where nobody told when the evidence was collected, it may have hung after its last line."""
     if case.is_as_of_told:
-        return _healthy(summary, (found,), "running")
+        return _healthy(summary, (found, *_nothing_else(case, found.origin)), "running")
     last = claims.when(case.as_of_ns).strip()
     return _healthy(
         f"The job ran {last}, where its evidence ends. Quiet since? Ask again with --as-of now.",
         (replace(found, weight=found.weight - claims.WEAK),),
         "running",
     )
+
+
+def _nothing_else(case: Case, origin: Origin | None) -> Iterator[Claim]:
+    """That nothing at all speaks of a fault, where that is so."""
+    faults = any(x.relevant for x in case.xids) or any(h.relevant for h in case.hosts)
+    slow = case.steps.after_s is not None or case.signs_of(Sign.SLOW_SECTION)
+    if not faults and not slow and not case.signs_of(*OWN_CAUSES, *TEARDOWN):
+        text = "no error, no fault of the hardware and no slower pace stands beside it"
+        yield claim(text, origin, claims.WEAK)
 
 
 def _dumps_in_order(case: Case) -> Hypothesis | None:

@@ -1,7 +1,7 @@
 """The host ran out of memory and killed a rank, or a rank's pod was taken away from outside.
 
-Host OOM is claimed by the kernel's kill, joined to the pod by its uid and to the rank by the agent's exit
-line (container pids differ from the kernel's); by a container that ended as OOMKilled; or by Slurm's
+Host OOM is claimed by the kernel's kill (or the event that repeats it), joined to the pod by its uid and
+to the rank by the agent's exit line or the loader's word (container pids differ from the kernel's); by a container that ended as OOMKilled; or by Slurm's
 words. A removed pod did not die by itself. It cannot tell which process of a pod the kernel killed
 without the agent's line.
 """
@@ -9,14 +9,16 @@ without the agent's line.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from gpufleet_cli.facts import ContainerState, HostSign, PodState, Sign
+from gpufleet_cli.facts import ContainerState, HostSign, Origin, PodState, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedHost, PlacedSign
+from gpufleet_cli.reason.xid_history import node_name, window
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import about, claim, ranks_text
 from gpufleet_cli.rules.node_fault import NODE_EVENTS
-from gpufleet_cli.verdict import Hypothesis, Kind, Remedy
+from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
 
 NAME = "host_fault"
 KILL_TO_EXIT_S = 60.0
@@ -31,49 +33,90 @@ def propose(case: Case) -> Iterator[Hypothesis]:
 # --- Memory --------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kill:
+    """One kill for memory, by the kernel's line or by an event that repeats it."""
+
+    node: str | None
+    pod: str | None
+    text: str
+    origin: Origin
+    at_ns: int | None
+
+
 def _oom(case: Case) -> Iterator[Hypothesis]:
-    killed = [h for h in case.hosts if h.event.sign is HostSign.OOM_KILL and h.relevant]
-    by_place: dict[tuple[str | None, str | None], list[PlacedHost]] = {}
-    for host in killed:
-        by_place.setdefault((host.node, host.pod or host.event.pod_uid), []).append(host)
-    yield from (_oom_kernel(case, *place, by_place[place]) for place in sorted(by_place, key=str))
-    if not killed:
+    by_place: dict[tuple[str | None, str | None], list[_Kill]] = {}
+    for kill in _kills(case):
+        by_place.setdefault((kill.node, kill.pod), []).append(kill)
+    yield from (_oom_kernel(case, by_place[place]) for place in sorted(by_place, key=str))
+    if not by_place:
         yield from _oom_pods(case)
         yield from _oom_words(case)
 
 
-def _oom_kernel(
-    case: Case, node: str | None, pod: str | None, hosts: list[PlacedHost]
-) -> Hypothesis:
-    first = hosts[0]
-    found = [
-        claim(
-            f"the kernel of {node} killed process {first.event.pid} for memory"
-            f"{claims.when(first.at_ns)}" + (f", in {pod}" if pod else ""),
-            first.event.origin,
-            claims.STRONG,
-            at_ns=first.at_ns,
-        )
+def _kills(case: Case) -> list[_Kill]:
+    """The kernel's lines; else the events in which node-problem-detector repeats them."""
+    killed = [
+        h
+        for h in case.hosts
+        if h.event.sign is HostSign.OOM_KILL and h.relevant and not _is_of_another_job(case, h)
     ]
-    candidates = case.topology.by_pod.get(pod or "", ()) or case.topology.by_node.get(
+    if killed:
+        return [
+            _Kill(
+                node=h.node,
+                pod=h.pod or h.event.pod_uid,
+                text=f"the kernel of {h.node} killed process {h.event.pid} for memory"
+                f"{claims.when(h.at_ns)}" + (f", in {h.pod}" if h.pod else ""),
+                origin=h.event.origin,
+                at_ns=h.at_ns,
+            )
+            for h in killed
+        ]
+    span = window(case.onset_ns, case.as_of_ns, case.timeout_s)
+    return [
+        _Kill(
+            node=node_name(event.name, case.topology),
+            pod=None,
+            text=f"event {event.reason} of {event.name}: {event.message[:90]}",
+            origin=event.origin,
+            at_ns=event.at_ns,
+        )
+        for event in case.events
+        if event.reason == "OOMKilling"
+        and event.kind.lower() == "node"
+        and event.at_ns is not None
+        and span is not None
+        and span[0] <= event.at_ns <= span[1]
+    ]
+
+
+def _is_of_another_job(case: Case, host: PlacedHost) -> bool:
+    """In a pod that is none of this job's, where the uids of its own pods on that node are known."""
+    uid = host.event.pod_uid
+    if uid is None or uid in case.topology.pod_by_uid:
+        return False
+    known = set(case.topology.pod_by_uid.values())
+    return any(
+        case.topology.node_of_pod.get(pod) == host.node and host.node is not None for pod in known
+    )
+
+
+def _oom_kernel(case: Case, kills: list[_Kill]) -> Hypothesis:
+    first = kills[0]
+    node = first.node
+    found = [claim(first.text, first.origin, claims.STRONG, at_ns=first.at_ns)]
+    candidates = case.topology.by_pod.get(first.pod or "", ()) or case.topology.by_node.get(
         node or "", ()
     )
-    exits = _killed_exits(case, candidates, first.at_ns)
-    found += [
-        about(sign, f"its agent saw exit {sign.fact.exit_code} (SIGKILL) there", claims.GOOD)
-        for sign in exits[:1]
-    ]
-    ranks = tuple(
-        sorted({r for s in exits for r in _ranks(s, case) if r in candidates or not candidates})
-    )
-    if not ranks and len(candidates) == 1:
-        ranks = candidates
+    victims, told = _victims(case, candidates, first.at_ns)
+    ranks = victims if victims or len(candidates) != 1 else candidates
     return Hypothesis(
         kind=Kind.HOST_OOM,
         rule=NAME,
         summary=f"{claims.sentence(ranks_text(ranks) if ranks else node or 'a node')} ran out of host"
         " memory and was killed.",
-        claims=tuple(found),
+        claims=(*found, *told),
         remedy=Remedy.CODE,
         ranks=ranks,
         nodes=() if node is None else (node,),
@@ -82,17 +125,49 @@ def _oom_kernel(
         worsens=True,
         worsens_why="the next run meets the same limit",
         reason_tag="host OOM",
+        narrows=True,
         would_settle="" if ranks else "the agent's exit line: which local rank was killed",
     )
+
+
+def _victims(
+    case: Case, candidates: tuple[int, ...], at_ns: int | None
+) -> tuple[tuple[int, ...], list[Claim]]:
+    """Whose process the kernel killed: of a rank that its agent saw end by SIGKILL then, or whose data
+    loader's worker was killed."""
+    exits = _killed_exits(case, candidates, at_ns)
+    ranks = {r for s in exits for r in _ranks(s, case) if r in candidates or not candidates}
+    if ranks:
+        return tuple(sorted(ranks)), [
+            about(s, f"its agent saw exit {s.fact.exit_code} (SIGKILL) there", claims.GOOD)
+            for s in exits[:1]
+        ]
+    loaders = [
+        s
+        for s in case.signs_of(Sign.LOADER_KILLED)
+        if s.rank is not None
+        and (s.rank in candidates or not candidates)
+        and (s.fact.detail or "").startswith("Killed")
+        and _is_close(s.at_ns, at_ns)
+    ]
+    ranks = {s.rank for s in loaders if s.rank is not None}
+    return tuple(sorted(ranks)), [
+        about(s, f"a worker of rank {s.rank}'s data loader was killed (SIGKILL)", claims.GOOD)
+        for s in loaders[:1]
+    ]
+
+
+def _is_close(at_ns: int | None, kill_ns: int | None) -> bool:
+    """An end that a kill explains, as far as the times are known."""
+    if at_ns is None or kill_ns is None:
+        return True
+    return -KILL_TO_EXIT_S <= (at_ns - kill_ns) / NS <= KILL_TO_EXIT_S
 
 
 def _killed_exits(case: Case, candidates: tuple[int, ...], at_ns: int | None) -> list[PlacedSign]:
     found = []
     for sign in case.signs_of(Sign.ROOT_CAUSE_BLOCK, Sign.CHILD_FAILED, Sign.TASK_EXIT):
-        if sign.fact.exit_code not in (-9, 137):
-            continue
-        after = None if at_ns is None or sign.at_ns is None else (sign.at_ns - at_ns) / NS
-        if after is not None and not -60.0 <= after <= KILL_TO_EXIT_S:
+        if sign.fact.exit_code not in (-9, 137) or not _is_close(sign.at_ns, at_ns):
             continue
         if not candidates or any(r in candidates for r in _ranks(sign, case)):
             found.append(sign)
@@ -118,8 +193,14 @@ def _oom_pods(case: Case) -> Iterator[Hypothesis]:
     ]
     if not killed:
         return
-    ranks = tuple(sorted(r for pod, _c in killed for r in case.topology.by_pod.get(pod.name, ())))
-    single = all(len(case.topology.by_pod.get(pod.name, ())) == 1 for pod, _c in killed)
+    ranks: tuple[int, ...] = ()
+    told: list[Claim] = []
+    for pod, container in killed:
+        own = case.topology.by_pod.get(pod.name, ())
+        victims, why = _victims(case, own, container.finished_ns) if own else ((), [])
+        ranks += victims or (own if len(own) == 1 else ())
+        told += why
+    single = len(ranks) >= len(killed)
     names = ", ".join(sorted(pod.name for pod, _c in killed)[:3])
     many = "was" if len(killed) == 1 else "were"
     yield Hypothesis(
@@ -135,9 +216,10 @@ def _oom_pods(case: Case) -> Iterator[Hypothesis]:
                 at_ns=container.finished_ns,
             )
             for i, (pod, container) in enumerate(killed[:3])
-        ),
+        )
+        + tuple(told[:1]),
         remedy=Remedy.CODE,
-        ranks=ranks if single else (),
+        ranks=tuple(sorted(ranks)) if single else (),
         nodes=tuple(sorted({pod.node for pod, _c in killed if pod.node is not None})),
         onset_ns=min(
             (c.finished_ns for _p, c in killed if c.finished_ns is not None), default=None

@@ -36,10 +36,13 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     named: dict[tuple[int, ...], list[Claim]] = defaultdict(list)
     accusers = {rank for s in case.signs_of(*WEIGHTS) for rank in (s.rank,) if rank is not None}
     members = _reported(case)
+    ended = claims.ended_by_agent(case)
     for sign in case.signs_of(*WEIGHTS):
         if sign.fact.sign is Sign.DESYNC_REPORT and not _accuses(sign, members):
             continue
         ranks = _global_ranks(case, sign.fact)
+        if sign.fact.sign is Sign.DESYNC_REPORT:
+            ranks = tuple(rank for rank in ranks if rank not in ended) or ranks
         if not ranks or _is_circular(sign, ranks, accusers) or len(named[ranks]) >= 3:
             continue
         weight = WEIGHTS[sign.fact.sign] if not named[ranks] else claims.WEAK

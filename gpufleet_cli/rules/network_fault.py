@@ -1,7 +1,8 @@
 """The network: an adapter or port that reports itself, a peer that several nodes accuse, or a transport
 that fell back to plain sockets.
 
-An adapter's own event (port error, fatal event, link down in the kernel log) blames its node. A completion
+An adapter's own event (port error, fatal event, link down in the kernel log) blames its node, unless it
+came back at once and stayed; links of several nodes that go together blame what they share. A completion
 error blames the peer it names, and counts only from several nodes; its printer is a witness. Status 5
 follows another error. A fallback on every rank blames nobody: pods lost their devices. What could look
 the same: a peer whose process ended first, which closes its connections too.
@@ -11,79 +12,73 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from ipaddress import ip_address
 
-from gpufleet_cli.facts import HostSign, Sign
+from gpufleet_cli.facts import Sign
 from gpufleet_cli.reason import Case
-from gpufleet_cli.reason.placed import PlacedHost, PlacedSign
+from gpufleet_cli.reason.placed import PlacedSign
 from gpufleet_cli.rules import claims
+from gpufleet_cli.rules.adapters import Own, own_events, same_place, unit_of, went_together
 from gpufleet_cli.rules.claims import about, claim, waited_in
-from gpufleet_cli.verdict import Claim, Hypothesis, JobState, Kind, Remedy
+from gpufleet_cli.verdict import Hypothesis, JobState, Kind, Remedy
 
 NAME = "network_fault"
 SLOWER = 1.5
+MOST_NODES = 4
+FEWEST_ACCUSERS = 3
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
     """Nodes that report their own link, peers that are accused, then fallbacks and set-up."""
-    own = _own_events(case)
+    own = same_place(case, own_events(case))
     accused = _accusations(case)
-    if not own and _all_accuse_all(accused) and case.steps.count == 0:
+    together = went_together(case, own)
+    if together:
+        yield _shared(case, {node: own[node] for node in together}, accused)
+    elif not own and _all_accuse_all(accused) and case.steps.count == 0:
         yield _everybody(accused)
     else:
         for node in sorted(set(own) | set(accused)):
-            yield from _node(case, node, own.get(node, []), accused.get(node, {}))
+            yield from _node(case, node, own.get(node), accused.get(node, {}))
     yield from _fallback(case)
     yield from _setup(case)
     yield from _in_flight(case)
+    yield from _closed(case)
 
 
-def _key(sign: PlacedSign) -> str | None:
-    return sign.node or sign.fact.speaker.host
-
-
-def _own_events(case: Case) -> dict[str, list[Claim]]:
-    """Each node's own adapter events, from NCCL and from its kernel log."""
-    found: dict[str, list[Claim]] = defaultdict(list)
-    first_timeout = case.first_timeout_ns
-    for sign in case.signs_of(Sign.NIC_ERROR):
-        node = _key(sign)
-        if node is None:
-            continue
-        if sign.at_ns is not None and first_timeout is not None and sign.at_ns > first_timeout:
-            continue
-        if len(found[node]) < 3:
-            found[node].append(
-                about(
-                    sign,
-                    f"{node} reports its own adapter{claims.when(sign.at_ns)}:"
-                    f" {(sign.fact.detail or sign.fact.text)[:100]}",
-                    claims.STRONG if not found[node] else claims.WEAK,
-                )
-            )
-    for host in case.hosts:
-        if host.event.sign is not HostSign.NIC_DOWN or not host.relevant or host.node is None:
-            continue
-        if _came_back(case, host) or len(found[host.node]) >= 3:
-            continue
-        found[host.node].append(
-            claim(
-                f"{host.node}: {host.event.text[:120]}",
-                host.event.origin,
-                claims.STRONG if not found[host.node] else claims.WEAK,
-                at_ns=host.at_ns,
-            )
+def _shared(
+    case: Case, own: dict[str, Own], accused: dict[str, dict[str, PlacedSign]]
+) -> Hypothesis:
+    """Links of several nodes went at once: a switch or its power; none of the nodes is to blame."""
+    first = [o.claims[0] for _node, o in sorted(own.items())]
+    found = [
+        claim(
+            c.text,
+            c.origin,
+            (claims.STRONG, claims.GOOD)[i] if i < 2 else claims.WEAK,
+            at_ns=c.at_ns,
         )
-    return {node: listed for node, listed in found.items() if listed}
-
-
-def _came_back(case: Case, down: PlacedHost) -> bool:
-    return any(
-        h.event.sign is HostSign.NIC_UP
-        and h.node == down.node
-        and h.at_ns is not None
-        and down.at_ns is not None
-        and 0 <= h.at_ns - down.at_ns < 10_000_000_000
-        for h in case.hosts
+        for i, c in enumerate(first[:MOST_NODES])
+    ]
+    signs = [sign for by in accused.values() for sign in by.values()]
+    if signs:
+        text = f"{len(signs)} pairs of nodes could not reach one another: {signs[0].fact.text[:80]}"
+        found.append(about(signs[0], text, claims.WEAK))
+    names = ", ".join(sorted(own)[:MOST_NODES]) + (", ..." if len(own) > MOST_NODES else "")
+    return Hypothesis(
+        kind=Kind.NETWORK,
+        rule=NAME,
+        summary=f"Links of {len(own)} nodes ({names}) went down together: a switch or what else they"
+        " share; no single node is to blame.",
+        claims=tuple(found),
+        remedy=Remedy.OUTSIDE,
+        spread=tuple(sorted(own)),
+        onset_ns=min((o.first_ns for o in own.values() if o.first_ns is not None), default=None),
+        degrades=True,
+        worsens=None,
+        worsens_why="it lasts as long as the switch is away",
+        reason_tag="shared network",
+        would_settle="the switches and ports that those nodes share",
     )
 
 
@@ -92,7 +87,7 @@ def _accusations(case: Case) -> dict[str, dict[str, PlacedSign]]:
     found: dict[str, dict[str, PlacedSign]] = defaultdict(dict)
     for sign in case.signs_of(Sign.PEER_UNREACHABLE):
         peer = sign.fact.peer
-        accuser = _key(sign)
+        accuser = unit_of(case, sign)
         if peer is None or accuser is None or (sign.fact.detail or "").startswith("flushed"):
             continue
         address = peer.split("<")[0].rsplit(":", 1)[0] if ":" in peer else peer.split("<")[0]
@@ -104,27 +99,55 @@ def _accusations(case: Case) -> dict[str, dict[str, PlacedSign]]:
         )
         if node != accuser:
             found[node].setdefault(accuser, sign)
+    return _with_names(case, found)
+
+
+def _with_names(
+    case: Case, accused: dict[str, dict[str, PlacedSign]]
+) -> dict[str, dict[str, PlacedSign]]:
+    """An address that no file explains, and that all nodes but one accuse, is that one's: nobody
+    accuses itself."""
+    units = _units(case)
+    found: dict[str, dict[str, PlacedSign]] = defaultdict(dict)
+    for name, by in accused.items():
+        others = units - set(by)
+        is_known = name in units or len(by) < FEWEST_ACCUSERS or len(others) != 1
+        known = name if is_known else next(iter(others))
+        for accuser, sign in by.items():
+            found[known].setdefault(accuser, sign)
     return found
 
 
+def _units(case: Case) -> set[str]:
+    """All nodes of the job, or all its pods where nodes are not known; empty where some rank has neither."""
+    world = case.world
+    if not world:
+        return set()
+    for units in (case.topology.by_node, case.topology.by_pod):
+        if {rank for ranks in units.values() for rank in ranks} >= set(world):
+            return set(units)
+    return set()
+
+
 def _node(
-    case: Case, node: str, own: list[Claim], accused: dict[str, PlacedSign]
+    case: Case, node: str, own: Own | None, accused: dict[str, PlacedSign]
 ) -> Iterator[Hypothesis]:
-    found = list(own)
+    found = [] if own is None else list(own.claims)
+    reported = len(found)
     for accuser, sign in sorted(accused.items())[:3]:
         weight = claims.FAIR if own or len(accused) >= 2 else claims.WEAK
         found.append(
             about(
                 sign,
                 f"{accuser} could not reach {sign.fact.peer}: {(sign.fact.detail or '')[:80]}",
-                weight if len(found) == len(own) else claims.WEAK,
+                weight if len(found) == reported else claims.WEAK,
             )
         )
     if len(accused) >= 3:
         first = next(iter(sorted(accused.items())))[1]
         found.append(about(first, f"{len(accused)} nodes accuse {node}", claims.FAIR))
-    ranks = case.topology.by_node.get(node, ()) or _ranks_by_host(case, node)
     what = "reports a fault of its own adapter" if own else "is named by its peers as unreachable"
+    ranks, nodes, suspects = _whose(case, node, own, set(accused))
     yield Hypothesis(
         kind=Kind.NETWORK,
         rule=NAME,
@@ -133,13 +156,74 @@ def _node(
         + ".",
         claims=tuple(found),
         remedy=Remedy.NODE if own else Remedy.PROCESS,
-        nodes=(node,),
-        ranks=ranks if not case.topology.by_node.get(node) else (),
+        nodes=nodes,
+        ranks=ranks,
+        suspects=suspects,
         onset_ns=case.onset_ns,
         worsens=True if own else None,
         worsens_why="a link that failed once fails again" if own else "not known",
         reason_tag="network adapter" if own else "unreachable peer",
         would_settle=f"port counters and the kernel log of {node}",
+    )
+
+
+def _whose(
+    case: Case, name: str, own: Own | None, accusers: set[str]
+) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...]]:
+    """(ranks, nodes, suspects): the one rank that reports its adapter, else the node with its rank open;
+    of a pod whose node nobody tells, its ranks are suspects, and of an address that nobody explains
+    all ranks elsewhere than those who accuse it."""
+    own_rank = tuple(own.ranks) if own is not None and len(own.ranks) == 1 else ()
+    if case.topology.by_node.get(name):
+        return own_rank, (name,), ()
+    of_pod = case.topology.by_pod.get(name, ())
+    if of_pod:
+        return own_rank, (), () if own_rank else of_pod
+    if own_rank or not _is_address(name):
+        return own_rank or _ranks_by_host(case, name), (name,), ()
+    return (), (), _elsewhere(case, accusers)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _elsewhere(case: Case, accusers: set[str]) -> tuple[int, ...]:
+    """All ranks but those on the accusers' nodes."""
+    known = [
+        *(case.topology.by_node.get(name, ()) for name in accusers),
+        *(case.topology.by_pod.get(name, ()) for name in accusers),
+    ]
+    there = {rank for ranks in known for rank in ranks}
+    return tuple(rank for rank in case.world if rank not in there)
+
+
+def _closed(case: Case) -> Iterator[Hypothesis]:
+    """Nothing but connections that peers closed: some process ended first, and not one of these."""
+    signs = case.signs_of(Sign.PEER_CLOSED)
+    if not signs or case.timeouts or case.graph is not None or not case.stop.stopped:
+        return
+    first = signs[0]
+    accuser = unit_of(case, first)
+    suspects = _elsewhere(case, set() if accuser is None else {accuser})
+    heard = {s.rank for s in signs if s.rank is not None}
+    suspects = tuple(r for r in suspects if r not in heard)
+    if not suspects:
+        return
+    yield Hypothesis(
+        kind=Kind.RANK_MISSING,
+        rule=NAME,
+        summary="A peer's process ended, or its node went; the lines at hand do not tell whose.",
+        claims=(about(first, f"{accuser}: {first.fact.text[:120]}", claims.FAIR),),
+        remedy=Remedy.PROCESS,
+        generic=True,
+        suspects=suspects,
+        onset_ns=first.at_ns,
+        would_settle="the logs of the other ranks, or whose address that is",
     )
 
 
@@ -230,8 +314,8 @@ def _setup(case: Case) -> Iterator[Hypothesis]:
     signs = case.signs_of(Sign.NETWORK_SETUP_FAILED)
     if not signs or case.steps.count > 0:
         return
-    nodes = {key for s in signs if (key := _key(s)) is not None}
-    everywhere = {key for s in case.signs if (key := _key(s)) is not None} | set(
+    nodes = {key for s in signs if (key := unit_of(case, s)) is not None}
+    everywhere = {key for s in case.signs if (key := unit_of(case, s)) is not None} | set(
         case.topology.by_node
     )
     some = tuple(sorted(nodes)) if 0 < len(nodes) * 2 <= len(everywhere) else ()
@@ -276,6 +360,7 @@ def _in_flight(case: Case) -> Iterator[Hypothesis]:
             ),
             remedy=Remedy.OUTSIDE,
             suspects=suspects,
+            generic=True,
             collective=waited_in(case),
             onset_ns=graph.onset_ns,
             reason_tag="in flight",

@@ -26,6 +26,23 @@ NODE_DEATH = {
     HostSign.REBOOT: "the node rebooted",
 }
 MILDER = {HostSign.PCIE_LINK_DOWN: claims.MODEST, HostSign.PCIE_ERROR: claims.GOOD}
+# Whoever says one of these of its end was alive to say it: its node did not just go.
+LAST_WORDS = (
+    Sign.ROOT_CAUSE_BLOCK,
+    Sign.CHILD_FAILED,
+    Sign.CHILD_SIGTERM,
+    Sign.TASK_EXIT,
+    Sign.AGENT_TOLD_TO_STOP,
+    Sign.PYTHON_EXCEPTION,
+    Sign.FATAL_SIGNAL,
+    Sign.CUDA_ERROR,
+    Sign.ECC_ERROR,
+    Sign.NIC_ERROR,
+    Sign.PEER_UNREACHABLE,
+    Sign.PEER_CLOSED,
+    Sign.DUMP_SIGNAL_OTHER,
+)
+NO_DUMP = ("missing", "unreadable", "stale")
 NODE_EVENTS = frozenset({"NodeNotReady", "NodeNotSchedulable", "TaintManagerEviction", "Rebooted"})
 
 
@@ -36,14 +53,64 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         for name, death in words(case):
             found.setdefault(name, []).append(death)
     job_nodes = set(case.topology.by_node)
+    homeless = _homeless(case)
     for name, listed in sorted(found.items()):
         timely = [c for c in listed if _is_timely(case, name, c)]
-        if timely and (not job_nodes or name in job_nodes):
+        if timely and (not job_nodes or homeless or name in job_nodes):
             yield _dead_node(case, name, timely)
+    yield from _silent_pods(case)
     for node in case.nodes:
         have, should = node.gpus_allocatable, node.gpus_capacity
         if have is not None and should is not None and have < should:
             yield _lost_gpus(case, node)
+
+
+def _homeless(case: Case) -> tuple[int, ...]:
+    """Ranks that no file places on a node."""
+    return tuple(r for r in case.world if case.topology.node_of(r) is None)
+
+
+def _silent_pods(case: Case) -> Iterator[Hypothesis]:
+    """All ranks of a pod fell silent and all others waited, where nobody tells its node: the node, or what
+    runs on it. (Where the node is known, `missing_rank` says it of the node.)"""
+    quiet = claims.quiet_ranks(case)
+    if not case.witnesses or case.signs_of(Sign.SHIPPER_LOSS):
+        return
+    dumped = (
+        set()
+        if case.graph is None
+        else {r for r, s in case.graph.standing.items() if s.standing not in NO_DUMP}
+    )
+    for pod, ranks in sorted(case.topology.by_pod.items()):
+        if len(ranks) < 2 or set(ranks) != quiet or set(ranks) & dumped:
+            continue
+        if case.topology.node_of_pod.get(pod) is not None or len(case.topology.by_pod) < 2:
+            continue
+        if any(s.rank in ranks or s.fact.speaker.pod == pod for s in case.signs_of(*LAST_WORDS)):
+            continue
+        first = min((case.silence[r] for r in ranks), key=lambda s: (s.last_ns or 0, s.rank))
+        text = f"all {len(ranks)} ranks of {pod} fell silent{claims.when(first.last_ns)}, and no others"
+        yield Hypothesis(
+            kind=Kind.RANK_MISSING,
+            rule=NAME,
+            summary=f"All {len(ranks)} ranks of {pod} fell silent, and no others: its node, or what runs"
+            " on it.",
+            claims=(
+                claim(text, first.origin, claims.OUTLIER),
+                claim(
+                    f"{len(case.witnesses)} others waited until their watchdogs gave up",
+                    case.timeouts[0].fact.origin,
+                    claims.FAIR,
+                ),
+            ),
+            remedy=Remedy.PROCESS,
+            ranks=ranks,
+            collective=claims.waited_in(case),
+            onset_ns=case.onset_ns,
+            worsens=None,
+            reason_tag="pod silent",
+            would_settle=f"the node of {pod}, its kernel log and its state",
+        )
 
 
 Death = tuple[str, Claim]
@@ -93,6 +160,11 @@ def _cluster_words(case: Case) -> Iterator[Death]:
             " while others went on"
         )
         yield lease.node, claim(text, lease.origin, claims.GOOD, at_ns=lease.renewed_ns)
+    for pod in case.pods:
+        if pod.disruption == "DeletionByTaintManager" and pod.node is not None:
+            text = f"{pod.name} was marked for deletion because its node {pod.node} did not answer"
+            at = pod.disrupted_ns
+            yield pod.node, claim(f"{text}{claims.when(at)}", pod.origin, claims.GOOD)
     for event in case.events:
         if event.reason in NODE_EVENTS and event.kind.lower() == "node":
             text = f"{event.name}: {event.reason}: {event.message[:90]}"
@@ -170,6 +242,7 @@ def _stale_leases(case: Case) -> list[NodeLease]:
 
 def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
     ranks = case.topology.by_node.get(name, ())
+    lost = _of_unplaced(case) if not ranks else ()
     alive = [r for r in ranks if r in case.witnesses]
     named = {c.rank for c in listed if c.rank is not None}
     found = listed[:4]
@@ -178,14 +251,15 @@ def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
         found.append(
             about(late[0], f"{ranks_text(alive)} on it reported a timeout: it lived", -2.0)
         )
+    count = len(ranks or lost)
     return Hypothesis(
         kind=Kind.HARDWARE,
         rule=NAME,
-        summary=f"{name} failed under its {len(ranks)} ranks." if ranks else f"{name} failed.",
+        summary=f"{name} failed under its {count} ranks." if count else f"{name} failed.",
         claims=tuple(found),
         remedy=Remedy.NODE,
         nodes=(name,),
-        ranks=tuple(sorted(named)) if len(named) == 1 else (),
+        ranks=tuple(sorted(named)) if len(named) == 1 else lost,
         narrows=bool(alive),
         onset_ns=min((c.at_ns for c in listed if c.at_ns is not None), default=None),
         worsens=True,
@@ -193,3 +267,12 @@ def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
         reason_tag="node failed",
         would_settle=f"console and kernel log of {name}",
     )
+
+
+def _of_unplaced(case: Case) -> tuple[int, ...]:
+    """The ranks without a node, where they are as many as one node holds: they ran on the one node that
+    placed no rank."""
+    homeless = _homeless(case)
+    largest = max((len(ranks) for ranks in case.topology.by_node.values()), default=0)
+    waited = any(r in case.witnesses for r in homeless)
+    return homeless if 0 < len(homeless) <= largest and not waited else ()

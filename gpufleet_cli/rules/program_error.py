@@ -108,13 +108,20 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         summary=summary.rstrip(". ") + ".",
         claims=tuple(found),
         remedy=first.remedy,
-        generic=first.sign.fact.sign in UNEXPLAINED,
+        generic=_is_unexplained(first.sign),
         ranks=() if everybody else ranks,
         onset_ns=first.sign.at_ns,
         reason_tag=first.what,
         degrades=True,
         would_settle="the full traceback of that rank, and the kernel log of its node",
     )
+
+
+def _is_unexplained(sign: PlacedSign) -> bool:
+    """An end that a cause elsewhere may explain: a signal, a bare exit, a worker that somebody killed."""
+    if sign.fact.sign is Sign.LOADER_KILLED:
+        return (sign.fact.detail or "").startswith("Killed")
+    return sign.fact.sign in UNEXPLAINED
 
 
 def _deaths(case: Case) -> list[Death]:
@@ -375,7 +382,8 @@ def _container_exits(case: Case, known: set[int]) -> Iterator[Hypothesis]:
             ),
             remedy=Remedy.PROCESS,
             generic=True,
-            ranks=ranks,
+            ranks=ranks if len(ranks) == 1 else (),
+            suspects=() if len(ranks) == 1 else ranks,
             nodes=() if pod.node is None else (pod.node,),
             onset_ns=container.finished_ns,
             degrades=True,

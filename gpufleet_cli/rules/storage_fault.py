@@ -17,6 +17,7 @@ from gpufleet_cli.rules.claims import about, claim, ranks_text, waited_in
 from gpufleet_cli.verdict import Hypothesis, Kind, Remedy
 
 NAME = "storage_fault"
+FEWEST_STUCK = 4
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
@@ -27,44 +28,57 @@ def propose(case: Case) -> Iterator[Hypothesis]:
 
 def _storage(case: Case) -> Iterator[Hypothesis]:
     down = [h for h in case.hosts if h.event.sign is HostSign.NFS_DOWN and h.relevant]
-    hung = [
-        h
-        for h in case.hosts
-        if h.event.sign in (HostSign.HUNG_TASK, HostSign.FS_ERROR) and h.relevant
-    ]
+    broken = [h for h in case.hosts if h.event.sign is HostSign.FS_ERROR and h.relevant]
+    hung = [h for h in case.hosts if h.event.sign is HostSign.HUNG_TASK and h.relevant]
     full = [
         s
         for s in case.signs_of(Sign.FS_ERROR)
         if s.at_ns is None or case.first_timeout_ns is None or s.at_ns < case.first_timeout_ns
     ]
-    nodes = {h.node for h in [*down, *(h for h in hung if h.event.sign is HostSign.FS_ERROR)]}
     open_save = case.checkpoints.open_save
-    if not down and not (open_save is not None and hung) and len({s.node for s in full}) < 2:
+    unfinished = _unfinished(case)
+    saving = open_save is not None or bool(unfinished)
+    stuck = _stuck_in_a_save(case, unfinished, saving=saving)
+    told = _one_a_node(down or broken or (hung if saving else []))
+    if not told and not stuck and len({s.node for s in full}) < 2:
         return
     found = [
         claim(
             f"{h.node}: {h.event.text[:110]}",
             h.event.origin,
-            claims.STRONG if i == 0 else claims.FAIR,
+            _first_weight(h, alone=len(told) == 1 and not saving) if i == 0 else claims.FAIR,
             at_ns=h.at_ns,
         )
-        for i, h in enumerate(_one_a_node(down or hung))
+        for i, h in enumerate(told)
     ][:4]
     if open_save is not None:
         found.append(claim("a save began and never finished", open_save.origin, claims.FAIR))
+    if stuck:
+        nodes_of = {case.topology.node_of(r) for r in stuck}
+        where = f" on {len(nodes_of)} nodes" if len(nodes_of) > 1 else ""
+        text = f"{len(stuck)} ranks{where} never came out of a save"
+        first = unfinished.get(min(unfinished)) if unfinished else None
+        origin = first.fact.origin if first is not None else open_save and open_save.origin
+        found.append(claim(text, origin or None, claims.GOOD))
     found.extend(about(s, s.fact.text[:110], claims.FAIR) for s in full[:2])
-    everywhere = len(nodes) > 1 or len(case.topology.by_node) <= 1
+    nodes = {h.node for h in [*down, *broken]} - {None}
+    everywhere = len(nodes) > 1 or len(case.topology.by_node) <= 1 or bool(stuck)
+    touched = nodes | {case.topology.node_of(r) for r in stuck}
+    names = tuple(sorted(n for n in touched if n is not None))
     server = next((h.event.server for h in down if h.event.server), None)
+    count = len(names) or "several"
     yield Hypothesis(
         kind=Kind.STORAGE_STALL,
         rule=NAME,
-        summary=f"Storage stalled{f' ({server})' if server else ''} on {len(nodes) or 'several'}"
-        f" node{'s' if len(nodes) != 1 else ''}"
-        + ("; a save was open" if open_save is not None else "")
-        + ". No rank is to blame.",
+        summary=f"Storage stalled{f' ({server})' if server else ''} on {count}"
+        f" node{'s' if len(names) != 1 else ''}"
+        + ("; a save was open" if saving else "")
+        + (". No rank is to blame." if everywhere else "."),
         claims=tuple(found),
         remedy=Remedy.OUTSIDE,
-        nodes=() if everywhere else tuple(sorted(n for n in nodes if n is not None)),
+        nodes=() if everywhere else names,
+        spread=names if everywhere else (),
+        narrows=not everywhere,
         onset_ns=min((h.at_ns for h in down if h.at_ns is not None), default=case.onset_ns),
         degrades=True,
         worsens=None,
@@ -72,6 +86,44 @@ def _storage(case: Case) -> Iterator[Hypothesis]:
         reason_tag="storage",
         would_settle="the state of the file server",
     )
+
+
+def _first_weight(host: PlacedHost, *, alone: bool) -> float:
+    """A server that does not answer is a cause; one node's file system error without a save may be noise."""
+    return claims.STRONG if host.event.sign is HostSign.NFS_DOWN or not alone else claims.FAIR
+
+
+def _unfinished(case: Case) -> dict[int, PlacedSign]:
+    """Ranks whose last word of a checkpoint is that they began one, before anybody gave up."""
+    last: dict[int, PlacedSign] = {}
+    for sign in case.signs_of(Sign.SAVE_STARTED, Sign.SAVE_STAGED, Sign.SAVE_DURABLE):
+        if sign.rank is not None:
+            last[sign.rank] = sign
+    return {
+        rank: sign
+        for rank, sign in sorted(last.items())
+        if sign.fact.sign is Sign.SAVE_STARTED
+        and not ((ahead := claims.before_others_s(case, sign.at_ns)) is not None and ahead < 0)
+    }
+
+
+def _stuck_in_a_save(
+    case: Case, unfinished: dict[int, PlacedSign], *, saving: bool
+) -> tuple[int, ...]:
+    """Many ranks of several nodes that stand still in a save: by their own words, or (one rank prints for
+    all) by dumps in which they have called nothing that others wait in."""
+    if not saving or not case.stop.stopped:
+        return ()
+    roots = () if case.graph is None else case.graph.roots
+    behind = {r for root in roots if root.kind == "host-silent" for r in root.ranks}
+    by_words = set(unfinished) - case.witnesses
+    if len(unfinished) > 1 and behind:
+        behind &= set(unfinished)
+    stuck = max(by_words if len(unfinished) > 1 else set(), behind, key=len)
+    nodes = {case.topology.node_of(r) for r in stuck}
+    pods = {place.pod for r in stuck if (place := case.topology.places.get(r)) is not None}
+    spread = max(len(nodes), len(pods)) > 1
+    return tuple(sorted(stuck)) if len(stuck) >= FEWEST_STUCK and spread else ()
 
 
 def _one_a_node(hosts: list[PlacedHost]) -> list[PlacedHost]:

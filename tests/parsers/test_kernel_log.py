@@ -413,6 +413,12 @@ MESSAGES = [
     ("pcieport 0000:4c:01.0: AER: Corrected error received: 0000:4c:01.0", HostSign.PCIE_ERROR, False),
     ("pcieport 0000:4c:01.0: AER: Uncorrected (Fatal) error received: 0", HostSign.PCIE_ERROR, True),
     ("pcieport 0000:4c:01.0: AER: Uncorrected (Non-Fatal) error received: 0", HostSign.PCIE_ERROR, None),
+    (
+        "mlx5_core 0000:4c:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x8 link at"
+        " 0000:4a:01.0 (capable of 504.112 Gb/s with 32.0 GT/s PCIe x16 link)",
+        HostSign.PCIE_DEGRADED,
+        None,
+    ),
     ("mlx5_core 0000:12:00.0: Port module event: module 0, Cable unplugged", HostSign.NIC_DOWN, None),
     ("mlx5_core 0000:12:00.0 ens1f0np0: Link down", HostSign.NIC_DOWN, None),
     ("mlx5_core 0000:12:00.0 ens1f0np0: Link up", HostSign.NIC_UP, None),

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from gpufleet_cli.facts import HostSign, JobNumbers, Origin, PodState, Sign
+from gpufleet_cli.facts import (
+    Fact,
+    HostSign,
+    JobNumbers,
+    LogSign,
+    Origin,
+    PodState,
+    Progress,
+    Sign,
+    StepPoint,
+)
 from gpufleet_cli.rules import (
     collective_mismatch,
     gpu_fault,
@@ -262,7 +272,7 @@ def test_different_numbers_are_no_mismatch() -> None:
 # --- slow_rank -----------------------------------------------------------------------------------
 
 
-def report(rank: int, value: float) -> object:
+def report(rank: int, value: float) -> LogSign:
     return sign(
         Sign.SLOW_SECTION,
         0,
@@ -277,14 +287,114 @@ def report(rank: int, value: float) -> object:
 def test_the_outlier_of_a_report_is_a_straggler() -> None:
     """Rank 5 needs 2.1 s where the others need 0.6 s, and the job runs."""
     reports = [report(r, 2.1 if r == 5 else 0.61) for r in range(8)]
-    found = verdict(running(*reports), STOPPED)  # type: ignore[arg-type]
+    found = verdict(running(*reports), STOPPED)
     assert (found.kind, [c.rank for c in found.culprits]) == (Kind.STRAGGLER, [5])
 
 
 def test_even_sections_are_no_straggler() -> None:
     """A report in which nobody stands out."""
     reports = [report(r, 0.6 + r / 100) for r in range(8)]
-    assert proposed(slow_rank, running(*reports), STOPPED) == []  # type: ignore[arg-type]
+    assert proposed(slow_rank, running(*reports), STOPPED) == []
+
+
+def reports(*slowest: int, value: float = 2.1) -> list[LogSign]:
+    """One report a step, each with its slowest rank."""
+    return [
+        replace(report(rank, value), at_ns=STOPPED - (9 - n) * 2 * S, step=10 + n)
+        for n, rank in enumerate(slowest)
+    ]
+
+
+def test_reports_that_name_one_rank_after_the_other_blame_nobody() -> None:
+    """The work is uneven: no culprit, and nothing is cordoned."""
+    found = verdict(running(*reports(5, 2, 7, 1, 4)), STOPPED)
+    assert (found.kind, found.culprits) == (Kind.STRAGGLER, ())
+    assert "unevenly" in found.summary
+
+
+def test_reports_that_agree_name_a_rank_that_is_a_little_slower() -> None:
+    """A fifth slower in each of three reports; one such report is too little."""
+    found = verdict(running(*reports(5, 5, 5, value=0.72)), STOPPED)
+    assert (found.kind, [c.rank for c in found.culprits]) == (Kind.STRAGGLER, [5])
+    assert proposed(slow_rank, running(*reports(5, value=0.72)), STOPPED) == []
+
+
+def test_rows_without_times_are_reports_of_their_own() -> None:
+    """Three reports in a log without times, some lines apart."""
+    rows = [
+        replace(report(rank, 1.6), at_ns=None, origin=stories.origin(0, 10 * n))
+        for n, rank in enumerate((5, 2, 7), start=1)
+    ]
+    assert verdict(running(*rows), STOPPED).culprits == ()
+
+
+def slower(factor: float, *more: Fact) -> list[Fact]:
+    """All ranks step in 2 s until twenty steps ago, and slower since."""
+    facts: list[Fact] = []
+    for fact in running(*more):
+        if isinstance(fact, Progress):
+            begin = STOPPED - round(20 * 2 * factor * S)
+            since = tuple(
+                StepPoint(
+                    at_ns=begin + round(2 * factor * n * S), step=19 + n, step_s=None, line=40 + n
+                )
+                for n in range(1, 21)
+            )
+            early = tuple(replace(p, at_ns=(p.at_ns or 0) - (STOPPED - begin)) for p in fact.points)
+            fact = replace(fact, points=early + since)
+        facts.append(fact)
+    return facts
+
+
+FELL = STOPPED - 60 * S  # the pace, where steps take 3 s for 20 steps
+
+
+def test_a_slowdown_that_names_nobody_leaves_everybody() -> None:
+    """Undecidable, with all ranks in question."""
+    found = verdict(slower(1.5), STOPPED)
+    assert found.kind is Kind.UNDECIDABLE
+    assert found.alternatives[0].ranks == tuple(range(8))
+
+
+def test_a_small_slowdown_counts_where_it_is_clear() -> None:
+    """A fifth longer, each step; a twentieth is nothing."""
+    assert [h.reason_tag for h in proposed(slow_rank, slower(1.2), STOPPED)] == ["slow steps"]
+    assert proposed(slow_rank, slower(1.05), STOPPED) == []
+
+
+def test_the_gpu_that_lost_power_when_the_pace_fell_is_the_slow_one() -> None:
+    """XID 54 on one GPU in that minute; an hour before it is something else, on two it is nobody."""
+    [found] = [
+        h
+        for h in proposed(slow_rank, slower(1.5, xid(54, at=FELL)), STOPPED)
+        if h.kind is Kind.HARDWARE
+    ]
+    assert (found.ranks, found.degrades, round(found.slowdown or 0, 1)) == ((0,), True, 1.5)
+    for others in ([xid(54, at=FELL - 3600 * S)], [xid(54, at=FELL), xid(54, 1, 2, at=FELL)]):
+        made = proposed(slow_rank, slower(1.5, *others), STOPPED)
+        assert [h.kind for h in made] == [Kind.STRAGGLER]
+
+
+@pytest.mark.parametrize(
+    ("count", "kind", "named"),
+    [
+        (3, HostSign.PCIE_ERROR, True),
+        (1, HostSign.PCIE_ERROR, False),
+        (1, HostSign.PCIE_DEGRADED, True),
+    ],
+)
+def test_a_pcie_link_that_fell_ill_with_the_pace(count: int, kind: HostSign, named: bool) -> None:
+    """Errors that do not end, or a width that fell, on one node; one corrected error is nothing."""
+    lines = [host(kind, 1, FELL + n * S, fatal=False) for n in range(count)]
+    made = [h for h in proposed(slow_rank, slower(1.5, *lines), STOPPED) if h.nodes]
+    assert [h.nodes for h in made] == ([("node-1",)] if named else [])
+
+
+def test_a_straggler_on_a_node_with_a_slowing_fault_is_one_story() -> None:
+    """The fault names the node, the reports the rank."""
+    unplaced = xid(54, 1, at=FELL, pci_bus_id="0000:7f:00")
+    found = verdict(slower(1.5, unplaced, *reports(5, 5, 5)), STOPPED)
+    assert (found.kind, [c.rank for c in found.culprits]) == (Kind.HARDWARE, [5])
 
 
 # --- rendezvous ----------------------------------------------------------------------------------
@@ -390,4 +500,71 @@ def test_containers_that_end_together_blame_nobody() -> None:
     alone = [pod(0, STOPPED - 60 * S), *together[1:]]
     assert proposed(program_error, [*places(16), *together]) == []
     [found] = proposed(program_error, [*places(16), *alone])
-    assert found.ranks == (0, 1, 2, 3)
+    assert (found.ranks, found.suspects) == ((), (0, 1, 2, 3))
+
+
+# --- a job that pauses ---------------------------------------------------------------------------
+
+
+PAUSED = STOPPED + 100 * S  # fifty step intervals without a step
+
+
+def test_a_save_that_began_after_the_last_step_explains_the_pause() -> None:
+    """A hundred seconds into a save, well within half of the watchdog timeout."""
+    facts = running(sign(Sign.SAVE_STARTED, 0, STOPPED + S))
+    found = verdict(facts, PAUSED)
+    assert (found.kind, found.culprits) == (Kind.HEALTHY, ())
+    assert "save began" in found.summary
+
+
+def test_a_save_far_longer_than_saves_take_explains_nothing() -> None:
+    """Saves took five seconds; this one has run for a hundred."""
+    earlier = [
+        sign(Sign.SAVE_STARTED, 0, STOPPED - 20 * S, step=9),
+        sign(Sign.SAVE_DURABLE, 0, STOPPED - 15 * S, step=9),
+    ]
+    facts = running(*earlier, sign(Sign.SAVE_STARTED, 0, STOPPED + S, step=19))
+    assert verdict(facts, PAUSED).kind is Kind.UNDECIDABLE
+
+
+@pytest.mark.parametrize("phase", [Sign.EVAL_STARTED, Sign.COMPILE_STARTED])
+def test_an_evaluation_or_a_compilation_explains_the_pause(phase: Sign) -> None:
+    """It began after the last step; an older one, or one that has run for ever, explains nothing."""
+    assert verdict(running(sign(phase, 0, STOPPED + S)), PAUSED).kind is Kind.HEALTHY
+    assert verdict(running(sign(phase, 0, STOPPED - 30 * S)), PAUSED).kind is Kind.UNDECIDABLE
+    long_ago = STOPPED + 400 * S
+    assert verdict(running(sign(phase, 0, STOPPED + S)), long_ago).kind is Kind.UNDECIDABLE
+
+
+def pausing(seconds: int) -> list[Fact]:
+    """A job that paused once between its steps."""
+    facts = []
+    for fact in running():
+        if isinstance(fact, Progress):
+            early = tuple(
+                replace(p, at_ns=(p.at_ns or 0) - seconds * S) if p.step < 10 else p
+                for p in fact.points
+            )
+            fact = replace(fact, points=early)
+        facts.append(fact)
+    return facts
+
+
+def test_a_pause_as_long_as_an_earlier_one_is_a_habit() -> None:
+    """It paused for 90 s before and went on; after 20 s nothing like it was seen."""
+    assert verdict(pausing(90), PAUSED).kind is Kind.HEALTHY
+    assert verdict(pausing(20), PAUSED).kind is Kind.UNDECIDABLE
+    assert verdict(running(), PAUSED).kind is Kind.UNDECIDABLE
+
+
+def test_a_pause_with_an_error_in_it_is_not_healthy() -> None:
+    """A save was open when a rank died of an exception."""
+    error = sign(Sign.PYTHON_EXCEPTION, 3, STOPPED + 50 * S)
+    found = verdict(running(sign(Sign.SAVE_STARTED, 0, STOPPED + S), error), PAUSED)
+    assert found.kind is not Kind.HEALTHY
+
+
+def test_a_watchdog_that_gave_up_is_no_pause() -> None:
+    """The save is open, and seven ranks timed out."""
+    facts = hang(sign(Sign.SAVE_STARTED, 0, STOPPED + S))
+    assert verdict(facts, GAVE_UP + 60 * S).kind is not Kind.HEALTHY

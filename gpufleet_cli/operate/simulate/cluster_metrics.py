@@ -63,7 +63,8 @@ def answer(story: Story, rng: Random, *, bus_known: bool) -> tuple[bytes, list[C
         kinds = _names(story, asked, field, rank, samples)
         if kinds:
             ranks = (rank,) if asked.bus_known else _of_node(story, rank)
-            clues.append(Clue(ranks=ranks, path=PATH, text=text, kinds=kinds))
+            node = (story.layout.node_index(rank),)
+            clues.append(Clue(ranks=ranks, path=PATH, text=text, kinds=kinds, nodes=node))
     head = '{"status": "success", "data": {"resultType": "matrix", "result": [\n'
     return (head + ",\n".join(series) + "]}}\n").encode(), clues
 

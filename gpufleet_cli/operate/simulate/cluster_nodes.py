@@ -57,7 +57,8 @@ def nodes(story: Story, rng: Random) -> tuple[bytes, list[Clue]]:
 
 
 def _clue(story: Story, index: int, path: str, text: str, *kinds: Kind) -> Clue:
-    return Clue(ranks=gathered.ranks_on(story, (index,)), path=path, text=text, kinds=kinds)
+    ranks = gathered.ranks_on(story, (index,))
+    return Clue(ranks=ranks, path=path, text=text, kinds=kinds, nodes=(index,))
 
 
 def _reason(fault: Fault) -> str:

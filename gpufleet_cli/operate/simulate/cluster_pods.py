@@ -311,7 +311,9 @@ def _clues(story: Story, fault: Fault, found: Sequence[Life]) -> list[Clue]:
     life, ranks = found[indexes[0]], gathered.ranks_on(story, indexes)
 
     def clue(text: str, *kinds: Kind, loud: bool = True) -> list[Clue]:
-        return [Clue(ranks=ranks, path=PATH, text=text, kinds=kinds, loud=loud)]
+        return [
+            Clue(ranks=ranks, path=PATH, text=text, kinds=kinds, loud=loud, nodes=tuple(indexes))
+        ]
 
     if fault.cls is Class.RENDEZVOUS:
         how = absence(story)

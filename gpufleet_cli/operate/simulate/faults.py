@@ -6,115 +6,35 @@ does. The fault falls into the second step of the window, so that CPUs can run a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
-from random import Random
-from typing import Literal
 
-from gpufleet_cli.operate.simulate.engine import EXCHANGED, Moments, Place, Upset
-from gpufleet_cli.operate.simulate.layout import Layout
-from gpufleet_cli.operate.simulate.programs import Op
+from gpufleet_cli.operate.simulate.engine import EXCHANGED, Place, Upset
+from gpufleet_cli.operate.simulate.fault_kinds import (
+    KINDS_OF,
+    SIDES,
+    TRIES,
+    UNEVEN,
+    Maker,
+    NoPlaceError,
+    Plan,
+    Setting,
+    one,
+)
+from gpufleet_cli.operate.simulate.network_faults import crossing_rank, link, nic, partial, switch
 from gpufleet_cli.operate.simulate.story import Class, Fault
-from gpufleet_cli.verdict import Kind
 
-Side = Literal["software", "hardware", "neither"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The world as it goes wrong. `suspects`: ranks that look alike where nothing but the recorders
-    speaks (the members of an operation that hangs in flight); empty where the guilty stands alone.
-    `may_name`: ranks that a verdict may name without need. `at_s` is when the fault begins."""
-
-    programs: list[list[Op]]
-    upset: Upset
-    faults: tuple[Fault, ...]
-    culprits: frozenset[int]
-    kinds: frozenset[Kind]
-    side: Side
-    at_s: float
-    node_indexes: tuple[int, ...] = ()
-    by_node: bool = False
-    suspects: frozenset[int] = frozenset()
-    may_name: frozenset[int] = frozenset()
-    decoys: tuple[Fault, ...] = ()
-    crashes: Mapping[int, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What a maker works with. `steps` programs of one step stand one after another."""
-
-    layout: Layout
-    programs: list[list[Op]]
-    healthy: Moments
-    steps: int
-    rng: Random
-
-    def second(self, rank: int) -> range:
-        """The calls of the second step."""
-        each = len(self.programs[rank]) // self.steps
-        return range(each, 2 * each)
-
-    def at(self, rank: int, call: int) -> float:
-        found = self.healthy.enqueued[rank][call]
-        assert found is not None
-        return found
-
-    def edited(self, rank: int, program: list[Op]) -> list[list[Op]]:
-        return [program if r == rank else p for r, p in enumerate(self.programs)]
-
-    def any_rank(self, *, beside: Sequence[int] = ()) -> int:
-        nodes = {self.layout.node_index(r) for r in beside}
-        free = [r for r in range(self.layout.size) if self.layout.node_index(r) not in nodes]
-        return self.rng.choice(free or [r for r in range(self.layout.size) if r not in beside])
-
-    def crossing(self, rank: int) -> list[int]:
-        """Exchanges of the second step whose group spans nodes."""
-        return [i for i in self.exchanges(rank) if len(self._nodes(rank, i)) > 1]
-
-    def exchanges(self, rank: int, *does: str) -> list[int]:
-        wanted = does or EXCHANGED
-        return [i for i in self.second(rank) if self.programs[rank][i].does in wanted]
-
-    def members(self, rank: int, call: int) -> tuple[int, ...]:
-        """Those who meet in an exchange: for a send or a receive, its two ends."""
-        op = self.programs[rank][call]
-        assert op.group is not None
-        if op.peer is not None:
-            return tuple(sorted((rank, op.group.members[op.peer])))
-        return op.group.members
-
-    def _nodes(self, rank: int, call: int) -> set[int]:
-        return {self.layout.node_index(r) for r in self.members(rank, call)}
-
-
-Maker = Callable[[Setting, Class], Plan]
-
-
-def _one(s: Setting, cls: Class, rank: int, call: int, upset: Upset, **more: object) -> Plan:
-    kinds = KINDS_OF[cls]
-    fault = Fault(
-        cls=cls,
-        at_s=s.at(rank, call),
-        ranks=(rank,),
-        node_indexes=(s.layout.node_index(rank),),
-        call=call,
-        kinds=tuple(sorted(kinds)),
-    )
-    base = Plan(
-        programs=s.programs,
-        upset=upset,
-        faults=(fault,),
-        culprits=frozenset({rank}),
-        kinds=kinds,
-        side=SIDES.get(cls, "neither"),
-        at_s=fault.at_s,
-        node_indexes=fault.node_indexes,
-    )
-    return replace(base, **more)  # type: ignore[arg-type]
-
+__all__ = [
+    "HOWS",
+    "KINDS_OF",
+    "MAKERS",
+    "PIPELINED",
+    "SIDES",
+    "SLOWING",
+    "NoPlaceError",
+    "Plan",
+    "Setting",
+]
 
 # --- A host that stops, a process that dies --------------------------------------------------------
 
@@ -127,7 +47,7 @@ def host_stall(s: Setting, cls: Class) -> Plan:
         call = s.second(rank)[0]
     else:
         call = s.rng.choice(s.exchanges(rank))
-    return _one(s, cls, rank, call, Upset(host_stops={rank: call}))
+    return one(s, cls, rank, call, Upset(host_stops={rank: call}))
 
 
 HOWS = {
@@ -147,7 +67,7 @@ def crash(s: Setting, cls: Class) -> Plan:
     rank = s.any_rank()
     call = s.rng.choice(s.exchanges(rank))
     upset = Upset(host_stops={rank: call}, deaths={rank: s.at(rank, call)})
-    return _one(s, cls, rank, call, upset, crashes={rank: HOWS[cls]})
+    return one(s, cls, rank, call, upset, crashes={rank: HOWS[cls]})
 
 
 # --- GPU and node -----------------------------------------------------------------------------------
@@ -160,7 +80,7 @@ def gpu_stall(s: Setting, cls: Class) -> Plan:
     rank = s.any_rank()
     kernels = [i for i in s.second(rank) if s.programs[rank][i].does == "compute"]
     call = s.rng.choice(kernels[:-1])
-    plan = _one(s, cls, rank, call, Upset(never_ends=frozenset({(rank, call)})))
+    plan = one(s, cls, rank, call, Upset(never_ends=frozenset({(rank, call)})))
     after = next(i for i in range(call, len(s.programs[rank])) if _meets(s, rank, i))
     return replace(plan, suspects=frozenset(s.members(rank, after)))
 
@@ -177,7 +97,7 @@ def xid(s: Setting, cls: Class) -> Plan:
     notices = s.rng.random() < (
         0.2 if cls is Class.XID_119 else 0.6 if cls is Class.XID_79 else 0.9
     )
-    plan = _one(s, cls, rank, call, Upset(never_starts=dead))
+    plan = one(s, cls, rank, call, Upset(never_starts=dead))
     plan = replace(plan, suspects=frozenset(s.members(rank, call)))
     return replace(plan, crashes={rank: HOWS[cls]}) if notices else plan
 
@@ -189,101 +109,9 @@ def node_death(s: Setting, cls: Class) -> Plan:
     index = s.layout.node_index(rank)
     ranks = tuple(s.layout.ranks_of(index))
     at = s.at(rank, call)
-    plan = _one(s, cls, rank, call, Upset(deaths=dict.fromkeys(ranks, at)))
+    plan = one(s, cls, rank, call, Upset(deaths=dict.fromkeys(ranks, at)))
     fault = replace(plan.faults[0], ranks=ranks)
     return replace(plan, faults=(fault,), culprits=frozenset(ranks), by_node=True)
-
-
-# --- Network ----------------------------------------------------------------------------------------
-
-
-def nic(s: Setting, cls: Class) -> Plan:
-    """The adapter of one rank: no exchange with other nodes ends any more."""
-    rank, calls = _crossing_rank(s)
-    call = s.rng.choice(calls)
-    lost = frozenset(
-        (rank, i)
-        for i in range(call, len(s.programs[rank]))
-        if s.programs[rank][i].does in EXCHANGED and _spans(s, rank, i)
-    )
-    plan = _one(s, cls, rank, call, Upset(broken=lost))
-    return replace(plan, suspects=frozenset(s.members(rank, call)), by_node=True)
-
-
-def _spans(s: Setting, rank: int, call: int) -> bool:
-    return len({s.layout.node_index(r) for r in s.members(rank, call)}) > 1
-
-
-class NoPlaceError(Exception):
-    """This layout has no place for a fault of the class."""
-
-
-TRIES = 40
-
-
-def _crossing_rank(s: Setting) -> tuple[int, list[int]]:
-    for _ in range(TRIES):
-        rank = s.any_rank()
-        calls = s.crossing(rank)
-        if calls:
-            return rank, calls
-    raise NoPlaceError
-
-
-def link(s: Setting, cls: Class) -> Plan:
-    """One operation hangs in flight; which link of its ring is told by nothing."""
-    rank, calls = _crossing_rank(s)
-    call = s.rng.choice(calls)
-    members = s.members(rank, call)
-    other = members[(members.index(rank) + 1) % len(members)]
-    plan = _one(s, cls, rank, call, Upset(broken=frozenset({(rank, call)})))
-    return replace(plan, culprits=frozenset({rank, other}), suspects=frozenset(members))
-
-
-def partial(s: Setting, cls: Class) -> Plan:
-    """An operation ends for an arc of its ring and not for the rest, of which the first is bad."""
-    for _ in range(TRIES):
-        rank, calls = _crossing_rank(s)
-        wide = [
-            i for i in calls if s.programs[rank][i].does == "call" and len(s.members(rank, i)) > 3
-        ]
-        if wide:
-            break
-    else:
-        raise NoPlaceError
-    call = s.rng.choice(wide)
-    members = s.members(rank, call)
-    length = s.rng.randint(2, len(members) - 2)
-    start = members.index(rank)
-    arc = [members[(start + k) % len(members)] for k in range(length)]
-    upset = Upset(partial={(rank, call): frozenset(arc)})
-    return replace(_one(s, cls, rank, call, upset), suspects=frozenset(arc))
-
-
-def switch(s: Setting, cls: Class) -> Plan:
-    """Two to four neighbouring nodes lose their links together."""
-    count = min(len(s.layout.nodes) - 1, s.rng.randint(2, 4))
-    first = s.rng.randrange(len(s.layout.nodes) - count + 1)
-    indexes = tuple(range(first, first + count))
-    ranks = [r for i in indexes for r in s.layout.ranks_of(i)]
-    rank = next((r for r in s.rng.sample(ranks, len(ranks)) if s.crossing(r)), ranks[0])
-    call = s.rng.choice(s.crossing(rank) or s.exchanges(rank))
-    at = s.at(rank, call)
-    lost: set[Place] = set()
-    for r in ranks:
-        for i in range(len(s.programs[r])):
-            if s.programs[r][i].does in EXCHANGED and s.at(r, i) >= at and _spans(s, r, i):
-                lost.add((r, i))
-    plan = _one(s, cls, rank, call, Upset(broken=frozenset(lost)))
-    fault = replace(plan.faults[0], ranks=(), node_indexes=indexes)
-    return replace(
-        plan,
-        faults=(fault,),
-        culprits=frozenset(),
-        node_indexes=indexes,
-        may_name=frozenset(ranks),
-        suspects=frozenset(ranks),
-    )
 
 
 # --- Programs that differ ---------------------------------------------------------------------------
@@ -294,7 +122,7 @@ def skipped(s: Setting, cls: Class) -> Plan:
     rank = s.any_rank()
     call = s.rng.choice(s.exchanges(rank, "call")[:-1])
     program = s.programs[rank]
-    plan = _one(s, cls, rank, call, Upset())
+    plan = one(s, cls, rank, call, Upset())
     return replace(plan, programs=s.edited(rank, program[:call] + program[call + 1 :]))
 
 
@@ -320,7 +148,7 @@ def reordered(s: Setting, cls: Class) -> Plan:
     rank, a, b = s.rng.choice(pairs)
     edited = list(s.programs[rank])
     edited[a], edited[b] = edited[b], edited[a]
-    return replace(_one(s, cls, rank, a, Upset()), programs=s.edited(rank, edited))
+    return replace(one(s, cls, rank, a, Upset()), programs=s.edited(rank, edited))
 
 
 def mismatched(s: Setting, cls: Class) -> Plan:
@@ -337,7 +165,7 @@ def mismatched(s: Setting, cls: Class) -> Plan:
     )
     edited = list(s.programs[rank])
     edited[call] = odd
-    return replace(_one(s, cls, rank, call, Upset()), programs=s.edited(rank, edited))
+    return replace(one(s, cls, rank, call, Upset()), programs=s.edited(rank, edited))
 
 
 def deadlock(s: Setting, cls: Class) -> Plan:
@@ -357,7 +185,7 @@ def deadlock(s: Setting, cls: Class) -> Plan:
             *programs[r][first:],
         ]
     rank = ranks[0]
-    plan = _one(s, cls, rank, s.exchanges(rank, "recv")[0], Upset())
+    plan = one(s, cls, rank, s.exchanges(rank, "recv")[0], Upset())
     return replace(
         plan,
         programs=programs,
@@ -376,10 +204,15 @@ def storage(s: Setting, cls: Class) -> Plan:
     part = s.rng.choice((0.5, 0.8, 1.0))
     stuck = [r for r in range(s.layout.size) if s.rng.random() < part] or [0]
     stops = {r: s.second(r)[0] for r in stuck}
-    plan = _one(s, cls, stuck[0], stops[stuck[0]], Upset(host_stops=stops))
+    plan = one(s, cls, stuck[0], stops[stuck[0]], Upset(host_stops=stops))
     fault = replace(plan.faults[0], ranks=tuple(stuck), node_indexes=())
     return replace(
-        plan, faults=(fault,), culprits=frozenset(), node_indexes=(), suspects=frozenset(stuck)
+        plan,
+        faults=(fault,),
+        culprits=frozenset(),
+        node_indexes=(),
+        suspects=frozenset(stuck),
+        may_name=frozenset(stuck),
     )
 
 
@@ -389,7 +222,7 @@ def rendezvous(s: Setting, cls: Class) -> Plan:
     index = s.layout.node_index(rank)
     ranks = tuple(s.layout.ranks_of(index))
     stops = dict.fromkeys(range(s.layout.size), 0)
-    plan = _one(s, cls, rank, s.second(rank)[0], Upset(host_stops=stops))
+    plan = one(s, cls, rank, s.second(rank)[0], Upset(host_stops=stops))
     return replace(
         plan,
         faults=(replace(plan.faults[0], ranks=ranks, at_s=0.0),),
@@ -402,29 +235,31 @@ def rendezvous(s: Setting, cls: Class) -> Plan:
 
 def slow(s: Setting, cls: Class) -> Plan:
     """The kernels of one rank, or its exchanges, take longer from the fourth step on."""
-    rank = s.any_rank() if cls is Class.SLOW_GPU else _crossing_rank(s)[0]
+    rank = s.any_rank() if cls is Class.SLOW_GPU else crossing_rank(s)[0]
     each = len(s.programs[rank]) // s.steps
     call = 3 * each
     factor = round(s.rng.uniform(1.3, 2.2), 2)
     if cls is Class.SLOW_GPU:
         upset = Upset(slow={rank: (call, factor)})
     else:
-        upset = Upset(slow_links={rank: (call, 40 * factor)})
-    plan = _one(s, cls, rank, call, upset)
+        exchanged_s = sum(s.programs[rank][i].seconds for i in s.exchanges(rank))
+        more_s = (factor - 1) * s.step_s  # what a step takes longer
+        upset = Upset(slow_links={rank: (call, 1 + more_s / exchanged_s)})
+    plan = one(s, cls, rank, call, upset)
     return replace(
         plan, faults=(replace(plan.faults[0], factor=factor),), by_node=cls is Class.SLOW_LINK
     )
 
 
 def imbalance(s: Setting, cls: Class) -> Plan:
-    """In each step another rank has the longest sequences."""
+    """In each step another rank has the longest sequences, as it has always been in this job."""
     late: dict[Place, float] = {}
     for step in range(1, s.steps):
         rank = s.any_rank()
         each = len(s.programs[rank]) // s.steps
-        late[rank, step * each] = s.rng.uniform(0.1, 0.8)
+        late[rank, step * each] = s.rng.uniform(*UNEVEN) * s.step_s
     rank = next(iter(late))[0]
-    plan = _one(s, cls, rank, s.second(rank)[0], Upset(late=late))
+    plan = one(s, cls, rank, s.second(rank)[0], Upset(late=late))
     return replace(
         plan,
         faults=(replace(plan.faults[0], ranks=(), node_indexes=()),),
@@ -434,12 +269,13 @@ def imbalance(s: Setting, cls: Class) -> Plan:
 
 
 def healthy(s: Setting, cls: Class) -> Plan:
-    """All ranks take long over the second step, and nothing is wrong."""
+    """All ranks save, evaluate or compile between two steps, or a step has much to compute; nothing
+    is wrong."""
     late: dict[Place, float] = {(r, s.second(r)[0]): 1e5 for r in range(s.layout.size)}
-    if cls is Class.LONG_STEP:
-        call = s.rng.choice(s.exchanges(0)[:-1])
-        late = {(r, min(call, s.second(r)[-1])): 1e5 for r in range(s.layout.size)}
-    plan = _one(s, cls, 0, s.second(0)[0], Upset(late=late))
+    upset = Upset(late=late)
+    if cls is Class.LONG_STEP and s.rng.random() < 0.4:
+        upset = Upset(slow={r: (s.second(r)[0], 1e6) for r in range(s.layout.size)})
+    plan = one(s, cls, 0, s.second(0)[0], upset)
     return replace(
         plan,
         faults=(replace(plan.faults[0], ranks=(), node_indexes=()),),
@@ -502,67 +338,6 @@ def with_decoy(s: Setting, cls: Class) -> Plan:
     return replace(plan, decoys=(decoy,))
 
 
-K = Kind
-KINDS_OF: dict[Class, frozenset[Kind]] = {
-    Class.LOADER_STALL: frozenset({K.DATA_STALL, K.RANK_MISSING}),
-    Class.GC_STALL: frozenset({K.RANK_MISSING}),
-    Class.CHECKPOINT_STALL: frozenset({K.RANK_MISSING, K.STORAGE_STALL}),
-    Class.LOCK_STALL: frozenset({K.RANK_MISSING}),
-    Class.PYTHON_CRASH: frozenset({K.RANK_CRASHED}),
-    Class.SEGFAULT: frozenset({K.RANK_CRASHED}),
-    Class.OOM_KILL: frozenset({K.HOST_OOM}),
-    Class.GPU_STALL: frozenset({K.HARDWARE, K.RANK_MISSING}),
-    Class.XID_79: frozenset({K.HARDWARE}),
-    Class.XID_119: frozenset({K.HARDWARE}),
-    Class.XID_48: frozenset({K.HARDWARE}),
-    Class.XID_94: frozenset({K.HARDWARE}),
-    Class.XID_95: frozenset({K.HARDWARE}),
-    Class.NODE_DEATH: frozenset({K.HARDWARE, K.RANK_MISSING}),
-    Class.NIC_DOWN: frozenset({K.NETWORK, K.HARDWARE}),
-    Class.RAIL_FLAP: frozenset({K.NETWORK, K.HARDWARE}),
-    Class.LINK_IN_FLIGHT: frozenset({K.NETWORK}),
-    Class.PARTIAL: frozenset({K.NETWORK}),
-    Class.SWITCH: frozenset({K.NETWORK}),
-    Class.SKIPPED: frozenset({K.COLLECTIVE_MISMATCH}),
-    Class.REORDERED: frozenset({K.COLLECTIVE_MISMATCH}),
-    Class.MISMATCH: frozenset({K.COLLECTIVE_MISMATCH}),
-    Class.P2P_DEADLOCK: frozenset({K.COLLECTIVE_MISMATCH}),
-    Class.STORAGE: frozenset({K.STORAGE_STALL}),
-    Class.RENDEZVOUS: frozenset({K.RENDEZVOUS_FAILURE}),
-    Class.SLOW_GPU: frozenset({K.STRAGGLER, K.HARDWARE}),
-    Class.SLOW_LINK: frozenset({K.STRAGGLER, K.NETWORK, K.HARDWARE}),
-    Class.IMBALANCE: frozenset({K.STRAGGLER, K.HEALTHY, K.UNDECIDABLE}),
-    Class.LONG_STEP: frozenset({K.HEALTHY}),
-    Class.COMPILE: frozenset({K.HEALTHY}),
-    Class.CHECKPOINT: frozenset({K.HEALTHY}),
-}
-_SOFTWARE = (
-    Class.PYTHON_CRASH,
-    Class.SKIPPED,
-    Class.REORDERED,
-    Class.MISMATCH,
-    Class.P2P_DEADLOCK,
-)
-_HARDWARE = (
-    Class.GPU_STALL,
-    Class.XID_79,
-    Class.XID_119,
-    Class.XID_48,
-    Class.XID_94,
-    Class.XID_95,
-    Class.NODE_DEATH,
-    Class.NIC_DOWN,
-    Class.RAIL_FLAP,
-    Class.LINK_IN_FLIGHT,
-    Class.PARTIAL,
-    Class.SWITCH,
-    Class.SLOW_GPU,
-    Class.SLOW_LINK,
-)
-SIDES: dict[Class, Side] = {
-    **dict.fromkeys(_SOFTWARE, "software"),
-    **dict.fromkeys(_HARDWARE, "hardware"),
-}
 MAKERS: dict[Class, Maker] = {
     Class.LOADER_STALL: host_stall,
     Class.GC_STALL: host_stall,

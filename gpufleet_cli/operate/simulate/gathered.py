@@ -108,6 +108,12 @@ def knows_buses(story: Story) -> bool:
     return names_buses(story) or story.style.identity == "pods"
 
 
+def names_nodes(story: Story) -> bool:
+    """Whether any file tells which node the ranks of a log ran on: a map, or the wrapper of the log."""
+    by_wrapper = ("torchrun-tree", "rank-files", "srun-label", "docker-json", "loki-json")
+    return story.style.identity != "logs" or story.style.wrapper in by_wrapper
+
+
 def boot_epoch(story: Story) -> int | None:
     """The Unix time of boot that topology.json states, for kernel logs that count from it. All nodes
     were booted together then."""

@@ -32,7 +32,14 @@ def write(story: Story, rng: Random, *, bus_known: bool) -> Written:
             if fault is not None and line.names:
                 ranks = _left(story, fault, index, line, bus_known=bus_known)
                 clues.append(
-                    Clue(ranks=ranks, path=path, text=text, kinds=line.names, loud=line.loud)
+                    Clue(
+                        ranks=ranks,
+                        path=path,
+                        text=text,
+                        kinds=line.names,
+                        loud=line.loud,
+                        nodes=(index,),
+                    )
                 )
     return Written(files=files, clues=tuple(clues))
 

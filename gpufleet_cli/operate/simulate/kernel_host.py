@@ -10,6 +10,7 @@ from random import Random
 
 from gpufleet_cli.operate.simulate import gathered, identities
 from gpufleet_cli.operate.simulate.kernel_gpu import Line
+from gpufleet_cli.operate.simulate.log_endings import LOADER_PID, kills_loader
 from gpufleet_cli.operate.simulate.story import Fault, Story
 from gpufleet_cli.verdict import Kind
 
@@ -52,10 +53,12 @@ def oom(story: Story, index: int, pid: int, *, name: str) -> list[str]:
 
 
 def killed(story: Story, fault: Fault, index: int, rng: Random) -> Iterator[Line]:
-    """The rank's process is killed, sometimes a process of its data loader just before."""
+    """The rank's process, or a worker of its data loader, is killed; sometimes another just before."""
     rank = fault.ranks[0]
     pid = gathered.host_pid(story, rank)
     name = victim(story)
+    if kills_loader(story, story.endings[rank]):
+        pid, name = pid + LOADER_PID, rng.choice(("python", "pt_data_worker"))
     victims = [(0.0, pid, name)]
     if rng.random() < 0.25:
         victims.insert(0, (-0.4, pid + 41, rng.choice(("python", "pt_data_worker"))))

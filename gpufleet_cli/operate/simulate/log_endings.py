@@ -22,12 +22,14 @@ CRASHES = (
     (('  File "/workspace/data/pack.py", line 57, in pack', "    return shard[self.offsets[index]]"), "IndexError: list index out of range"),
     (('  File "/workspace/train.py", line 402, in check', "    raise ValueError(message)"), "ValueError: loss is nan at this rank, stopping"),
 )  # fmt: skip
+LOADER_PID = 240  # a worker's process id stands so far above its rank's
 ECC = "uncorrectable ECC error encountered"
 ASYNC = (
     "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
     "might be incorrect."
 )
 WEAK = ("unspecified launch failure", "unknown error")
+DIED = frozenset({"exception", "segfault", "oom-kill", "cuda-error", "vanished"})
 OVER_NETWORK = frozenset(
     {
         Class.NIC_DOWN,
@@ -125,9 +127,11 @@ def _exception(story: Story, ending: Ending, rng: Random) -> Iterator[Line]:
 
 def _killed_loader(story: Story, ending: Ending) -> Iterator[Line]:
     fault = fault_of(story, ending.rank)
-    worker = identities.pid(story, ending.rank) + 240
+    worker = identities.pid(story, ending.rank) + LOADER_PID
     words = f"RuntimeError: DataLoader worker (pid {worker}) is killed by signal: Killed. "
-    says = None if fault is None else Says((ending.rank,), fault.kinds, text=words.strip())
+    # Somebody killed it: that the kernel did, for memory, the line does not say.
+    told = words.strip()
+    says = None if fault is None else Says((ending.rank,), fault.kinds, loud=False, text=told)
     yield from traceback(story, ending, LOADER, [(words, says)])
 
 
@@ -201,11 +205,14 @@ def _nccl_cuda_failure(story: Story, ending: Ending, words: str) -> Iterator[Lin
 
 
 def peer_of(story: Story, rank: int, rng: Random) -> int:
-    """The rank whose silence a witness notices: a guilty one on another node, where there is one."""
+    """The rank whose silence a witness notices: a guilty one on another node, where there is one. Of two
+    guilty ranks the one whose process ended: one that hangs closes no connection."""
     layout = story.layout
     own = layout.node_index(rank)
     ended = {e.rank for e in story.endings if e.how not in ("alive", "frozen", "network-error")}
+    died = {e.rank for e in story.endings if e.how in DIED}
     guilty = [r for f in story.faults for r in f.ranks if layout.node_index(r) != own]
+    guilty = [r for r in guilty if r in died] or guilty
     nodes = [n for f in story.faults for n in f.node_indexes if n != own]
     if guilty:
         return guilty[rank % len(guilty)]
@@ -214,6 +221,23 @@ def peer_of(story: Story, rank: int, rng: Random) -> int:
     others = [r for r in range(layout.size) if layout.node_index(r) != own]
     gone = [r for r in others if r in ended]
     return rng.choice(gone or others or [r for r in range(layout.size) if r != rank])
+
+
+def tells_address(story: Story, index: int) -> bool:
+    """Whether the files tell whose address a node's is: a list of pods, or complaints of every other node,
+    since nobody complains of itself."""
+    if story.style.identity == "pods":
+        return True
+    if story.style.rank0_only:
+        return False
+    layout = story.layout
+    complained = [e.rank for e in story.endings if e.how == "network-error"]
+    accusers = {
+        layout.node_index(rank)
+        for rank in complained
+        if layout.node_index(peer_of(story, rank, Random(0))) == index
+    }
+    return accusers == set(range(len(layout.nodes))) - {index}
 
 
 def _network_error(story: Story, ending: Ending, rng: Random) -> Iterator[Line]:
@@ -227,7 +251,7 @@ def _network_error(story: Story, ending: Ending, rng: Random) -> Iterator[Line]:
     text, source = _broken(story, rank, peer, over_wire=over_wire)
     kinds: tuple[Kind, ...] = faults[0].kinds if faults and over_wire else ()
     node = tuple(layout.ranks_of(layout.node_index(peer)))
-    known = not over_wire or story.style.identity == "pods"  # else nothing says whose address it is
+    known = tells_address(story, layout.node_index(peer))
     says = Says(node, kinds, loud=False, text=text) if faults and known else None
     ns = rank_ns(story, rank, ending.at_s - 0.3)
     yield Line(ns, rank, False, "")

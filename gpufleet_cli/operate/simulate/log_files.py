@@ -8,14 +8,17 @@ taken, then wrapped (`log_wrappers`). Wording: per release of torch and NCCL, an
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from random import Random
 
 from gpufleet_cli.operate.simulate import (
+    gathered,
     log_agents,
     log_endings,
     log_faults,
     log_frameworks,
+    log_pauses,
     log_watchdog,
     log_wrappers,
 )
@@ -49,7 +52,7 @@ def _made(story: Story, rng: Random) -> Iterator[Line]:
         steps = log_frameworks.logged_steps(story, rng)
         yield from log_frameworks.step_lines(story, steps, rng)
         yield from log_frameworks.save_lines(story, log_frameworks.all_saves(story, steps))
-        yield from log_frameworks.phase_lines(story, rng)
+        yield from log_pauses.phase_lines(story, rng)
         yield from log_faults.fault_lines(story, steps, rng)
         yield from _watchdogs(story, rng)
     else:
@@ -137,6 +140,19 @@ def _timed_out(lines: list[Line]) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
+def _is_dated(wrapped: Wrapped, path: str, text: str) -> bool:
+    """Whether the line has a time, without which nobody can tell how old it is."""
+    if path.endswith(".json") or "-json.log" in path:
+        return True
+    content = wrapped.files[path].decode()
+    at = content.find(text)
+    begin, end = content.rfind("\n", 0, at) + 1, content.find("\n", at)
+    return _CLOCK.search(content[begin:end]) is not None
+
+
+_CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d\d/\d\d/\d{4} |\d{4} \d\d:\d\d:\d\d\.")
+
+
 def _clues(story: Story, wrapped: Wrapped, lines: list[Line]) -> tuple[Clue, ...]:
     """Each telling line once, with its text as the file has it."""
     found: dict[tuple[str, str], Clue] = {}
@@ -148,26 +164,33 @@ def _clues(story: Story, wrapped: Wrapped, lines: list[Line]) -> tuple[Clue, ...
         if path.endswith((".json", "-json.log")):
             text = json.dumps(text, ensure_ascii=path.endswith(".json"))[1:-1]
         says = line.says
+        if not says.ranks and not _is_dated(wrapped, path, text):
+            continue
+        ranks = _left(story, wrapped, line, says)
+        nodes = {story.layout.node_index(rank) for rank in ranks}
         clue = Clue(
-            ranks=_left(story, line, says),
+            ranks=ranks,
             path=path,
             text=text,
             kinds=says.kinds,
             loud=says.loud,
+            nodes=tuple(nodes) if len(nodes) == 1 and gathered.names_nodes(story) else (),
         )
         found.setdefault((path, text), clue)
     return tuple(found.values())
 
 
-def _left(story: Story, line: Line, says: Says) -> tuple[int, ...]:
-    """The ranks that a line leaves: without a prefix, one that names nobody may be any rank's of its
-    stream."""
-    style, layout = story.style, story.layout
-    if not style.lost_prefixes or style.wrapper in log_wrappers.ONE_FILE_A_RANK:
+def _left(story: Story, wrapped: Wrapped, line: Line, says: Says) -> tuple[int, ...]:
+    """The ranks that a line leaves: its writer alone only where something tells who wrote it, else all of
+    its stream."""
+    writer, layout = line.writer, story.layout
+    if writer < 0 or says.ranks != (writer,) or wrapped.marks(line):
         return says.ranks
-    names_somebody = any(word in line.text for word in ("[rank", "rank_", "Rank", " NCCL "))
-    if line.writer < 0 or says.ranks != (line.writer,) or names_somebody:
+    if any(word in line.text for word in ("[rank", "rank_", "Rank")):
         return says.ranks
-    if style.wrapper == "srun-label":
+    is_nccl = " NCCL " in line.text
+    if is_nccl and story.style.identity == "pods":
+        return says.ranks  # its process stands in NCCL's init lines
+    if not is_nccl and story.style.wrapper == "srun-label":
         return tuple(range(layout.size))
-    return tuple(layout.ranks_of(layout.node_index(line.writer)))
+    return tuple(layout.ranks_of(layout.node_index(writer)))

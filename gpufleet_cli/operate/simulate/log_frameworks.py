@@ -7,29 +7,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from random import Random
+from statistics import median
 
 from gpufleet_cli.operate.simulate import identities
 from gpufleet_cli.operate.simulate import log_lines as ll
+from gpufleet_cli.operate.simulate.fault_kinds import UNEVEN
 from gpufleet_cli.operate.simulate.log_lines import Line, Says, rank_ns
-from gpufleet_cli.operate.simulate.story import Class, Save, Story
+from gpufleet_cli.operate.simulate.story import HEALTHY, Class, Save, Story
 from gpufleet_cli.verdict import Kind
 
 FRAMEWORKS = ("torchtitan", "megatron", "deepspeed", "lightning", "nemo", "plain")
 TOTAL, BATCH = 50_000, 512
 STUCK_IN_A_SAVE = (Class.CHECKPOINT_STALL, Class.STORAGE)
 SLOWING = (Class.SLOW_GPU, Class.SLOW_LINK, Class.IMBALANCE)
+# A job that makes no step for so many of its intervals, or seconds, is nothing to look at; nor is
+# one that paused for nearly as long before.
+CALM, CALM_S, ONCE_MORE = 3.0, 30.0, 1.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logged:
-    """One printed step: seconds at which it ended (None: by `Story.step_ends`), and how long it took."""
+    """One printed step: seconds at which it ended (None: by `Story.step_ends`), and how long it took.
+    `tells`: its line shows that nothing is wrong now."""
 
     step: int
     at_s: float | None
     took_s: float
     since: int = 1
+    tells: bool = False
 
 
 def has_started(story: Story) -> bool:
@@ -39,7 +47,7 @@ def has_started(story: Story) -> bool:
 
 def began_s(story: Story) -> float:
     """When the processes were started."""
-    return -story.steps_before * story.step_seconds - 75.0
+    return story.ended_s(story.first_step - story.steps_before - 1) - 75.0
 
 
 def printers(story: Story) -> tuple[int, ...]:
@@ -59,6 +67,9 @@ def printers(story: Story) -> tuple[int, ...]:
 def logged_steps(story: Story, rng: Random) -> list[Logged]:
     """The steps that the log shows before the window: all of a tail, or every n-th since the start."""
     before, tail = story.steps_before, rng.randint(15, 26)
+    if story.rests and rng.random() < 0.85:
+        shown = story.rests[min(len(story.rests), rng.randint(1, 2)) - 1]
+        tail = max(tail, min(80, story.first_step - shown.after_step + rng.randint(3, 9)))
     every = 1
     if before > 40 and story.cls not in SLOWING and rng.random() < 0.5:
         every = next(
@@ -67,14 +78,12 @@ def logged_steps(story: Story, rng: Random) -> list[Logged]:
         first = story.first_step - before
     else:
         first = story.first_step - min(before, tail)
-    varies = story.cls is Class.IMBALANCE
+    uneven = _uneven_ends(story, first, rng) if story.cls is Class.IMBALANCE else {}
     found = []
     last_s = None
     for step in range(first, story.first_step):
-        at_s = (step + 1 - story.first_step) * story.step_seconds
-        if varies and step + 1 < story.first_step:
-            at_s += rng.uniform(-0.35, 0.35) * story.step_seconds
-        took = story.step_seconds if last_s is None else at_s - last_s
+        at_s = uneven.get(step, story.ended_s(step))
+        took = story.step_seconds if last_s is None or story.rests else at_s - last_s
         last_s = at_s
         if step % every == 0 and step >= 0:
             found.append(Logged(step=step, at_s=at_s, took_s=took, since=every))
@@ -83,7 +92,37 @@ def logged_steps(story: Story, rng: Random) -> list[Logged]:
         step = story.first_step + number
         if step % every == 0:
             found.append(Logged(step=step, at_s=None, took_s=0.0, since=every))
-    return found + _onward(story, window)
+    found += _onward(story, window)
+    return _telling(story, found) if story.cls in HEALTHY else found
+
+
+def _uneven_ends(story: Story, first: int, rng: Random) -> dict[int, float]:
+    """When the steps before the window ended, each of which waited for its slowest rank."""
+    at_s, found = 0.0, {}
+    for step in range(story.first_step - 1, first - 1, -1):
+        found[step] = at_s
+        at_s -= (1 + rng.uniform(*UNEVEN)) * story.step_seconds
+    return found
+
+
+def _telling(story: Story, steps: list[Logged]) -> list[Logged]:
+    """Where the last step is young, or a pause as long as this one came before, its line says so."""
+    ends = [
+        logged.at_s
+        if logged.at_s is not None
+        else max(ends[logged.step - story.first_step] for ends in story.step_ends)
+        for logged in steps
+    ]
+    ends = [at for at in ends if at <= story.captured_s]
+    gaps = [b - a for a, b in pairwise(ends)]
+    if len(gaps) < 2:
+        return steps
+    behind_s = max(0.0, *(-skew for skew in story.skew_s))  # a clock may make it look older
+    age, usual = story.captured_s - ends[-1] + behind_s, median(gaps)
+    told = len(ends) - 1 if age <= max(CALM * usual, CALM_S) else None
+    if told is None and age <= ONCE_MORE * max(gaps):
+        told = gaps.index(max(gaps)) + 1
+    return [replace(logged, tells=number == told) for number, logged in enumerate(steps)]
 
 
 def _onward(story: Story, window: int) -> list[Logged]:
@@ -125,10 +164,12 @@ def step_lines(story: Story, steps: list[Logged], rng: Random) -> Iterator[Line]
                 took = (at_s - before) if logged.since == 1 else story.step_seconds
                 say = form(logged.step, Logged(step=logged.step, at_s=at_s, took_s=took))
             ns = shift + int(at_s * 1e9)
+            says = NOTHING_WRONG if logged.tells else None
             for err, text in say(ns):
-                yield Line(ns, rank, err, text)
+                yield Line(ns, rank, err, text, says)
 
 
+NOTHING_WRONG = Says((), (Kind.HEALTHY,))
 Body = Callable[[int], list[tuple[bool, str]]]
 
 
@@ -308,11 +349,10 @@ def all_saves(story: Story, steps: list[Logged]) -> list[Save]:
         every = story.checkpoint_every
         due = [s for s in range(story.first_step - 1, first, -1) if s % every == 0][:4]
         for step in due:
-            ended = (step + 1 - story.first_step) * story.step_seconds
-            found.setdefault(
-                step,
-                Save(step=step, began_s=ended + 0.05, ended_s=ended + 0.4 * story.step_seconds),
-            )
+            ended = story.ended_s(step)
+            rested = next((r.seconds for r in story.rests if r.after_step == step), 0.0)
+            took = rested if story.cls is Class.CHECKPOINT else 0.4 * story.step_seconds
+            found.setdefault(step, Save(step=step, began_s=ended + 0.05, ended_s=ended + took))
     return [found[step] for step in sorted(found)]
 
 
@@ -323,7 +363,9 @@ def save_lines(story: Story, saves: list[Save]) -> Iterator[Line]:
     writer = _SAVERS[story.style.framework]
     for save in saves:
         hangs = stuck if save in story.saves else set()
-        yield from writer(story, save, hangs, kinds)
+        is_open = save in story.saves and story.cls is Class.CHECKPOINT
+        for line in writer(story, save, hangs, kinds):
+            yield line._replace(says=NOTHING_WRONG) if is_open else line
 
 
 Kinds = tuple[Kind, ...]
@@ -414,7 +456,8 @@ def _save_nemo(story: Story, save: Save, hangs: set[int], kinds: Kinds) -> Itera
     where = f"/results/model--step={save.step}.ckpt"
     text = f"Scheduled async checkpoint save for {where}"
     says = Says(tuple(range(story.layout.size)), kinds, loud=False) if hangs else None
-    yield Line(rank_ns(story, 0, save.began_s), 0, False, text, says)
+    if story.cls is not Class.CHECKPOINT:  # a save that the job waits for has no such line
+        yield Line(rank_ns(story, 0, save.began_s), 0, False, text, says)
     if save.ended_s is None or hangs:
         return
     started = f"{story.wall_ns(save.began_s) / 1e9:.3f}s"
@@ -449,26 +492,3 @@ _SAVERS: dict[str, Callable[[Story, Save, set[int], Kinds], Iterator[Line]]] = {
     "nemo": _save_nemo,
     "plain": _save_plain,
 }
-
-
-# --- Phases -----------------------------------------------------------------------------------------
-
-
-def phase_lines(story: Story, rng: Random) -> Iterator[Line]:
-    """A healthy job that is at something else than steps may say so."""
-    says_it = rng.random() < 0.6
-    fault = story.faults[0] if story.faults else None
-    if fault is None or not says_it or fault.cls not in (Class.LONG_STEP, Class.COMPILE):
-        return
-    ns = rank_ns(story, 0, fault.at_s + 0.01)
-    framework = story.style.framework
-    if fault.cls is Class.LONG_STEP and framework == "megatron":
-        yield Line(ns, 0, False, "Evaluating on 5120 samples")
-    elif fault.cls is Class.LONG_STEP and framework == "plain":
-        text = f"{ll.american(ns)} - INFO - accelerate_train -   Running validation..."
-        yield Line(ns, 0, True, text)
-    elif fault.cls is Class.COMPILE and framework == "torchtitan":
-        text = "Compiling each TransformerBlock with torch.compile"
-        yield Line(ns, 0, True, f"[titan] {ll.day_ms(ns)} - root - INFO - {text}")
-    elif fault.cls is Class.COMPILE and framework == "megatron":
-        yield Line(ns, 0, False, "> compiling and loading fused kernels ...")

@@ -79,6 +79,11 @@ def day_ms(ns: int) -> str:
     return f"{_second(ns // 1_000_000_000)[0]},{ns // 1_000_000 % 1000:03}"
 
 
+def glog_day(ns: int) -> str:
+    """`0512 09:57:45`, as torch's Python logs have it."""
+    return _second(ns // 1_000_000_000)[2]
+
+
 def american(ns: int) -> str:
     """`06/20/2023 18:00:09`."""
     return _second(ns // 1_000_000_000)[3]

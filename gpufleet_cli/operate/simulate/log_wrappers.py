@@ -35,13 +35,21 @@ NAMESPACE, CONTAINER = identities.NAMESPACE, identities.CONTAINER
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """The files, and in which of them the lines of a writer are, errors and output apart."""
+    """The files, in which of them the lines of a writer are, errors and output apart, and whether the
+    wrapper tells the rank of a line: by its file, or by a tag in front of it."""
 
     files: Mapping[str, bytes]
     path_of: Callable[[Line], str]
+    marks: Callable[[Line], bool]
 
 
 Tag = Callable[[Line], str]
+
+
+def _marked(_line: Line) -> bool:
+    return True
+
+
 _by_time = itemgetter(0)
 
 
@@ -133,7 +141,7 @@ def _plain(lines: list[Line], path_of: Callable[[Line], str]) -> Wrapped:
         path: _encoded([line.text for line in sorted(texts[path], key=_by_time)])
         for path in sorted(texts)
     }
-    return Wrapped(files, path_of)
+    return Wrapped(files, path_of, _marked)
 
 
 def _rank_files(story: Story, lines: list[Line], rng: Random) -> Wrapped:
@@ -157,7 +165,7 @@ def _srun(story: Story, lines: list[Line], _rng: Random) -> Wrapped:
         f"{line.writer:>{width}}: {line.text}" if labelled and line.writer >= 0 else line.text
         for line in sorted(lines, key=_by_time)
     ]
-    return Wrapped({path: _encoded(texts)}, lambda _line: path)
+    return Wrapped({path: _encoded(texts)}, lambda _line: path, lambda _line: labelled)
 
 
 # --- Files of pods --------------------------------------------------------------------------------------------
@@ -176,7 +184,9 @@ def _pod_files(story: Story, lines: list[Line], rng: Random) -> Wrapped:
     for index, own in _by_node(story, lines).items():
         texts = [f"{_trimmed(x.ns)} {tag(x)}{x.text}" if stamped else tag(x) + x.text for x in own]
         files[f"logs/{pods[index]}.log"] = _encoded(texts)
-    return Wrapped(files, lambda line: f"logs/{pods[_node(story, line)]}.log")
+    return Wrapped(
+        files, lambda line: f"logs/{pods[_node(story, line)]}.log", lambda x: bool(tag(x))
+    )
 
 
 def _kubectl_prefix(story: Story, lines: list[Line], rng: Random) -> Wrapped:
@@ -186,7 +196,7 @@ def _kubectl_prefix(story: Story, lines: list[Line], rng: Random) -> Wrapped:
     for index, own in _by_node(story, lines).items():
         head = f"[pod/{story.layout.pods[index]}/{CONTAINER}]"
         texts += [f"{head} {_trimmed(x.ns)} {tag(x)}{x.text}" for x in own]
-    return Wrapped({path: _encoded(texts)}, lambda _line: path)
+    return Wrapped({path: _encoded(texts)}, lambda _line: path, lambda x: bool(tag(x)))
 
 
 def _cri(story: Story, lines: list[Line], rng: Random) -> Wrapped:
@@ -202,7 +212,7 @@ def _cri(story: Story, lines: list[Line], rng: Random) -> Wrapped:
             f"{ll.rfc3339(x.ns)}Z {'stderr' if x.err else 'stdout'} F {tag(x)}{x.text}" for x in own
         ]
         files[path(index)] = _encoded(texts)
-    return Wrapped(files, lambda line: path(_node(story, line)))
+    return Wrapped(files, lambda line: path(_node(story, line)), lambda x: bool(tag(x)))
 
 
 def _docker(story: Story, lines: list[Line], rng: Random) -> Wrapped:
@@ -226,7 +236,7 @@ def _docker(story: Story, lines: list[Line], rng: Random) -> Wrapped:
             for x in own
         ]
         files[path(index)] = _encoded(texts)
-    return Wrapped(files, lambda line: path(_node(story, line)))
+    return Wrapped(files, lambda line: path(_node(story, line)), lambda x: bool(tag(x)))
 
 
 # --- Stores and tails --------------------------------------------------------------------------------------------
@@ -249,7 +259,7 @@ def _loki(story: Story, lines: list[Line], rng: Random) -> Wrapped:
         for index, own in _by_node(story, lines).items()
     ]
     answer = {"status": "success", "data": {"resultType": "streams", "result": result, "stats": {}}}
-    return Wrapped({path: json.dumps(answer).encode()}, lambda _line: path)
+    return Wrapped({path: json.dumps(answer).encode()}, lambda _line: path, lambda x: bool(tag(x)))
 
 
 def _stern(story: Story, lines: list[Line], rng: Random) -> Wrapped:
@@ -264,7 +274,7 @@ def _stern(story: Story, lines: list[Line], rng: Random) -> Wrapped:
         f"{heads[_node(story, x)]} {_trimmed(x.ns)} {tag(x)}{x.text}"
         for x in sorted(lines, key=_by_time)
     ]
-    return Wrapped({path: _encoded(texts)}, lambda _line: path)
+    return Wrapped({path: _encoded(texts)}, lambda _line: path, lambda x: bool(tag(x)))
 
 
 def _cloudwatch(story: Story, lines: list[Line], rng: Random) -> Wrapped:
@@ -282,4 +292,4 @@ def _cloudwatch(story: Story, lines: list[Line], rng: Random) -> Wrapped:
         for number, x in enumerate(sorted(lines, key=_by_time))
     ]
     answer = {"events": events, "searchedLogStreams": []}
-    return Wrapped({path: json.dumps(answer).encode()}, lambda _line: path)
+    return Wrapped({path: json.dumps(answer).encode()}, lambda _line: path, lambda x: bool(tag(x)))

@@ -118,6 +118,15 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """A time in which no rank made a step, behind the end of `after_step`: a save, an evaluation, a
+    compilation, or a step that took long."""
+
+    after_step: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
     """How this job writes: drawn once a world, the same for all its files.
 
@@ -146,6 +155,7 @@ class Story:
     `first_step`, `first_step + 1`, ... of the window, as far as it came; `steps_before` steps of
     `step_seconds` each went before.  `signalled[rank]`: when its watchdog saw another rank's timeout;
     `dumped[rank]`: when its recorder was written. `decoys` happened too, and stopped nothing.
+    `rests` are the earlier pauses of a healthy job that pauses now, newest first, as long as this one.
     `captured_s`: when the evidence was taken. `lost_logs`: ranks whose log the collection lost."""
 
     seed: int
@@ -171,6 +181,12 @@ class Story:
     captured_s: float
     skew_s: tuple[float, ...]
     lost_logs: frozenset[int] = field(default_factory=frozenset)
+    rests: tuple[Rest, ...] = ()
+
+    def ended_s(self, step: int) -> float:
+        """When a step before the window ended."""
+        rested = sum(rest.seconds for rest in self.rests if rest.after_step >= step)
+        return (step + 1 - self.first_step) * self.step_seconds - rested
 
     def wall_ns(self, at_s: float, node_index: int | None = None) -> int:
         """Unix nanoseconds by the true clock, or as the node's clock shows it."""
@@ -187,7 +203,8 @@ class Clue:
     """What a written file says of the true fault: `text` is in the file at `path`.
 
     `ranks` is the set it leaves when read alone (all of a node where it names the node). `loud`: it
-    says what the cause is, not only where it is.
+    says what the cause is, not only where it is. `nodes` are the indexes of nodes that it, or where it
+    stands, calls by name; empty where it names a rank or a pod.
     """
 
     ranks: tuple[int, ...]
@@ -195,6 +212,7 @@ class Clue:
     text: str
     kinds: tuple[Kind, ...] = ()
     loud: bool = True
+    nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,16 +41,25 @@ class Seen:
     clues: tuple[Clue, ...]
     timing: bool
     lost: float
+    captured_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """`ranks` None: nobody is to blame. `settle` says what would decide where `decided` is False."""
+    """`ranks` None: nobody is to blame. `settle` says what would decide where `decided` is False.
+
+    `by_node`: a file calls the guilty node by its name and none tells its rank, so that the node with
+    its rank open is all that an answer can say. `may_abstain`: the files suggest the cause and do not
+    prove it. `shown`: of several guilty ranks those of whom the files tell; None: of all.
+    """
 
     ranks: frozenset[int] | None
     decided: bool
     named: bool
     settle: str = ""
+    by_node: bool = False
+    may_abstain: bool = False
+    shown: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,58 +87,105 @@ def tell(plan: Plan, cls: Class, seen: Seen, replay: Replay) -> Told:
     if not plan.culprits:
         return _nobody(cls, seen, loud, replay)
     if len(plan.faults) > 1:
-        return _two(plan, seen, loud)
-    named = _named(loud)
-    if named == plan.culprits:
-        return Told(ranks=named, decided=True, named=True)
+        return _two(plan, seen, replay)
+    named = bool(loud)
+    pointed = _pointed([*loud, *(clue for clue in seen.clues if not clue.loud)])
+    if pointed == plan.culprits:
+        return Told(ranks=pointed, decided=True, named=named)
     if cls in SLOWING:
-        ranks = named or frozenset(range(replay.layout.size))
-        return Told(
-            ranks=ranks, decided=False, named=bool(named), settle="a report of each rank's pace"
-        )
-    if named and plan.by_node and named >= plan.culprits:
-        return Told(ranks=named, decided=True, named=True)
-    ranks = _by_recorders(plan, seen, replay, among=named)
+        ranks = _pointed(loud) or frozenset(range(replay.layout.size))
+        return Told(ranks=ranks, decided=False, named=named, settle="a report of each rank's pace")
+    on_node = frozenset(r for i in plan.node_indexes for r in replay.layout.ranks_of(i))
+    is_node_told = any(set(clue.nodes) == set(plan.node_indexes) for clue in seen.clues)
+    if plan.by_node and is_node_told:
+        return Told(ranks=pointed & on_node or on_node, decided=True, named=named)
+    ranks = _by_recorders(plan, seen, replay, among=pointed) | plan.culprits
+    decided = ranks == plan.culprits and cls not in ENDS
+    is_node_alone = named and is_node_told and not decided
     return Told(
-        ranks=ranks | plan.culprits,
-        decided=ranks == plan.culprits and cls not in ENDS,
-        named=bool(named),
+        ranks=ranks & on_node if is_node_alone else ranks,
+        decided=decided,
+        named=named,
         settle=_settle(plan, seen),
+        by_node=is_node_alone,
     )
 
 
-def _named(loud: Iterable[Clue]) -> frozenset[int]:
-    """The ranks that all lines which name a cause agree on."""
+def _pointed(clues: Iterable[Clue]) -> frozenset[int]:
+    """The ranks that all lines agree on, those that name a cause first."""
     found: frozenset[int] = frozenset()
-    for clue in loud:
+    for clue in clues:
         ranks = frozenset(clue.ranks)
-        found = (found & ranks) or ranks if found else ranks
+        found = (found & ranks) or found if found else ranks
     return found
 
 
 def _nobody(cls: Class, seen: Seen, loud: Sequence[Clue], replay: Replay) -> Told:
-    if cls in HEALTHY or cls is Class.IMBALANCE:
+    if cls is Class.IMBALANCE:
         return Told(ranks=None, decided=True, named=bool(loud))
+    if cls in HEALTHY:
+        shown = bool(loud) or _stand_still(seen, replay)
+        return Told(
+            ranks=None, decided=shown, named=bool(loud), settle="a later look, dumps of all ranks"
+        )
     if cls is Class.P2P_DEADLOCK:
         # a few dumps show that ranks wait for one another only where both ends of a pair left one
         decided = len(seen.dumps) >= 0.75 * replay.layout.size
         return Told(
             ranks=None, decided=decided, named=False, settle="the dumps of both ends of a pair"
         )
-    return Told(ranks=None, decided=bool(loud), named=bool(loud), settle="kernel logs of the nodes")
-
-
-def _two(plan: Plan, seen: Seen, loud: Sequence[Clue]) -> Told:
-    """Two guilty ranks: each must be shown by its own dump or by a line."""
-    by_line = frozenset(r for clue in loud for r in clue.ranks if len(clue.ranks) == 1)
-    shown = {r for r in plan.culprits if r in seen.dumps or r in by_line}
-    everyone = frozenset(r for clue in loud for r in clue.ranks) | plan.culprits
+    is_saving = cls is Class.STORAGE and bool(seen.clues)
     return Told(
-        ranks=everyone,
-        decided=shown == plan.culprits,
+        ranks=None,
+        decided=bool(loud) or is_saving,
         named=bool(loud),
-        settle="the dumps of both ranks",
+        settle="kernel logs of the nodes",
+        may_abstain=is_saving and not loud,
     )
+
+
+def _stand_still(seen: Seen, replay: Replay) -> bool:
+    """Most ranks left a dump, and in none of them is an operation open."""
+    if len(seen.dumps) < 0.75 * replay.layout.size:
+        return False
+    moments = replay.moments
+    return all(
+        done is not None and done <= seen.captured_s
+        for rank in seen.dumps
+        for op, enqueued, done in zip(
+            replay.healthy[rank], moments.enqueued[rank], moments.done[rank], strict=True
+        )
+        if op.does in EXCHANGED and enqueued is not None and enqueued <= seen.captured_s
+    )
+
+
+def _two(plan: Plan, seen: Seen, replay: Replay) -> Told:
+    """Two guilty ranks: each must be shown by its own dump, by a line, or as the one that gave up on
+    nothing where all others did. Where one is, and nothing tells of the other, that one is all there
+    is to say."""
+    everyone = frozenset(range(replay.layout.size))
+    by_line = {r for clue in seen.clues for r in clue.ranks if len(clue.ranks) == 1}
+    crashed = frozenset(plan.crashes)
+    beside = {r for c in crashed for r in _neighbours(replay.layout, c)}
+    quiet = everyone - seen.timed_out.keys() - beside if seen.timed_out else frozenset()
+    shown = plan.culprits & (seen.dumps | by_line)
+    if len(quiet) == 1:
+        shown |= quiet & plan.culprits
+    if shown and not shown & by_line and not plan.culprits <= shown:
+        shown = frozenset()  # a dump alone leaves open who else there was
+    unknown = everyone - seen.dumps - seen.timed_out.keys()
+    return Told(
+        ranks=shown if shown else unknown | plan.culprits,
+        decided=bool(shown),
+        named=any(clue.loud for clue in seen.clues),
+        settle="the dumps of both ranks",
+        shown=shown or None,
+    )
+
+
+def _neighbours(layout: Layout, rank: int) -> tuple[int, ...]:
+    """All ranks of a rank's node, whom its agent ends with it."""
+    return tuple(layout.ranks_of(layout.node_index(rank)))
 
 
 def _settle(plan: Plan, seen: Seen) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,7 +35,9 @@ from gpufleet_cli.operate.simulate.story import (
     HEALTHY,
     RUNNING,
     Class,
+    Clue,
     Ending,
+    Rest,
     Save,
     Story,
     Style,
@@ -65,18 +68,23 @@ SKEWS_S = (0.0, 0.1, 30.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The files of an incident by path, and what is true of it."""
+    """The files of an incident by path, and what is true of it. `clues`: the lines in them that speak
+    of the true fault."""
 
     files: Mapping[str, bytes] = field(repr=False)
     truth: Truth
     story: Story = field(repr=False)
+    clues: tuple[Clue, ...] = field(repr=False)
 
     def write(self, folder: Path) -> None:
-        """Put the files below a folder; the truth is not among them."""
+        """Put the files below a folder, dated when the evidence was taken: stamps without a year are
+        read by the date of their file. The truth is not among them."""
+        taken = self.truth.as_of_ns
         for path, content in self.files.items():
             to = folder / path
             to.parent.mkdir(parents=True, exist_ok=True)
             to.write_bytes(content)
+            os.utime(to, ns=(taken, taken))
 
 
 def make(cls: Class, *, seed: int, size: int = 64, lost: float = 0.0) -> World:
@@ -96,9 +104,11 @@ def make(cls: Class, *, seed: int, size: int = 64, lost: float = 0.0) -> World:
         timing=story.style.timing,
         complete=logs.complete,
         lost=min(lost, 0.95),
+        captured_s=story.captured_s,
     )
     found = told.tell(plan, cls, seen, replay)
-    return World(files=files, truth=_truth(story, plan, found, lost), story=story)
+    truth = _truth(story, plan, found, lost)
+    return World(files=files, truth=truth, story=story, clues=seen.clues)
 
 
 class _Draws:
@@ -160,9 +170,23 @@ def _stopping(setting: Setting, cls: Class, replay: Replay) -> Plan | None:
             return None
         if cls in RUNNING or cls is Class.RENDEZVOUS:
             return plan
-        if _hangs(setting.layout, replay.run(plan.upset, plan.programs), plan):
+        moments = replay.run(plan.upset, plan.programs)
+        if _hangs(setting.layout, moments, plan) and _all_come_to_pass(plan, moments):
             return plan
     return None
+
+
+def _all_come_to_pass(plan: Plan, moments: Moments) -> bool:
+    """Of several faults each is one: a rank that already waits for the other's victim when its own fault
+    would begin is none."""
+    if len(plan.faults) < 2:
+        return True
+    return not any(
+        at is not None and moments.done[rank][i] is None
+        for rank in set(plan.upset.host_stops) - set(plan.crashes)
+        for i, at in enumerate(moments.enqueued[rank])
+        if plan.programs[rank][i].does in engine.EXCHANGED
+    )
 
 
 def _hangs(job: Layout, moments: Moments, plan: Plan) -> bool:
@@ -231,6 +255,8 @@ def _story(
     steps_before = rng.choice((40, 150, 700, 3000))
     every = rng.choice((20, 50, 100, 250))
     first = steps_before + rng.choice((0, 0, 5000))
+    if cls is Class.CHECKPOINT:
+        every = rng.choice((10, 20, 25))
     saving = cls in (Class.CHECKPOINT_STALL, Class.STORAGE, Class.CHECKPOINT)
     first = first - first % every if saving else first - first % every + every // 2
     healthy = _step_ends(setting.programs, setting.healthy, setting.steps)
@@ -261,7 +287,27 @@ def _story(
         checkpoint_every=every,
         captured_s=after.captured_s,
         skew_s=_skews(rng, len(job.nodes)),
+        rests=_rests(draw("rests"), cls, plan, first, steps_before, every, after.captured_s),
     )
+
+
+def _rests(
+    rng: Random, cls: Class, plan: Plan, first: int, before: int, every: int, captured_s: float
+) -> tuple[Rest, ...]:
+    """Saves and evaluations come again and again; compilations, and steps that take long for
+    another reason, at times of their own."""
+    if cls not in HEALTHY:
+        return ()
+    seconds = (captured_s - plan.at_s) / rng.uniform(0.25, 0.95)
+    if cls is Class.CHECKPOINT:
+        steps = list(range(first - every, first - before, -every))
+    elif cls is Class.LONG_STEP and not plan.upset.slow:
+        period = rng.choice((10, 20, 25))
+        steps = list(range(first - period, first - before, -period))
+    else:
+        span = range(first - min(before, 60), first - 3)
+        steps = sorted(rng.sample(span, rng.randint(0, 2)), reverse=True)
+    return tuple(Rest(after_step=s, seconds=seconds * rng.uniform(0.85, 1.15)) for s in steps)
 
 
 def _saves(cls: Class, plan: Plan, step: int, captured_s: float, rng: Random) -> tuple[Save, ...]:
@@ -337,17 +383,23 @@ def _truth(story: Story, plan: Plan, found: Told, lost: float) -> Truth:
     kinds = plan.kinds
     if not found.named and plan.culprits:
         kinds = kinds | {Kind.RANK_MISSING}
-    if not plan.culprits and not found.decided:
+        if plan.crashes:
+            kinds = kinds | {Kind.RANK_CRASHED}  # that it ended is told, and not why
+    if not plan.culprits and (found.may_abstain or not found.decided):
         kinds = kinds | {Kind.UNDECIDABLE}
+    culprits = plan.culprits if found.shown is None else found.shown
+    nodes = {job.nodes[i] for i in plan.node_indexes}
+    if found.shown is not None:
+        nodes = {job.node_of(rank) for rank in culprits}
     return Truth(
         cls=story.cls,
         seed=story.seed,
         size=job.size,
         lost=lost,
         kinds=kinds,
-        culprits=plan.culprits,
-        nodes=frozenset(job.nodes[i] for i in plan.node_indexes),
-        by_node=plan.by_node,
+        culprits=culprits,
+        nodes=frozenset(nodes),
+        by_node=plan.by_node or found.by_node,
         may_name=plan.may_name,
         told=found.ranks,
         decided=found.decided,

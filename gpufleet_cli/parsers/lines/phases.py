@@ -6,6 +6,19 @@ Lightning, Megatron-LM, fairseq, in-house) make what follows teardown and no inc
 >>> from gpufleet_cli.parsers.lines.pasted import read
 >>> [fact.sign.value for fact in read(recognise, "[titan] 2025-04-01 00:25:41 - root - INFO - Training completed")]
 ['finished']
+>>> for line in (
+...     "Validation DataLoader 0:  12%|#2 | 6/50 [00:10<01:15,  3.40s/it]",  # Lightning
+...     "Validation: iteration 3/50",  # NeMo 2
+...     "AUTOTUNE mm(8192x4096, 4096x14336)",  # TorchInductor
+...     "V1103 02:48:08.805986 34281 torch/_dynamo/guards.py:2813] [0/1] [__recompiles] Recompiling function forward in model.py:502",
+...     "Validation DataLoader 0: 100%|##########| 50/50 [02:50<00:00,  3.40s/it]",
+... ):
+...     print([fact.sign.value for fact in read(recognise, line)])
+['eval-started']
+['eval-started']
+['compile-started']
+['compile-started']
+[]
 >>> [fact.sign.value for fact in read(recognise, "11/28/2025 21:00:29 - INFO - train -   Running validation...")]
 ['eval-started']
 """
@@ -22,6 +35,9 @@ from gpufleet_cli.parsers.log_line import Following, LogLine
 _STEP = re.compile(r"(?:step|iteration|max_steps=)s?[ =:]{0,3}(?P<step>\d{1,12})", re.IGNORECASE)
 _DENIED = re.compile(
     r"\b(?:not|never|before|until|will|when|if|after|unless|expected|fail(?:ed)?|error)\b", re.I
+)
+_BATCH = re.compile(
+    r"Validation(?: DataLoader \d{1,3})?: (?:iteration \d{1,9}/\d|\s{0,3}\d{1,3}%\|)"
 )
 _DONE = re.compile(r"\b(?:done|finished|took|complete[d]?|compilation time)\b", re.IGNORECASE)
 
@@ -49,6 +65,12 @@ def _evaluation(line: LogLine, following: Following) -> Iterator[Fact]:
         found = _STEP.search(line.text)
         step = int(found["step"]) if found is not None else None
         yield make_sign(Sign.EVAL_STARTED, line, step=step)
+
+
+def _progress_of_evaluation(line: LogLine, following: Following) -> Iterator[Fact]:
+    """Lightning's bar and NeMo's counter: written all the time that it lasts, but for its end."""
+    if _BATCH.search(line.text) is not None and "100%" not in line.text:
+        yield make_sign(Sign.EVAL_STARTED, line)
 
 
 def _compilation(line: LogLine, following: Following) -> Iterator[Fact]:
@@ -101,11 +123,13 @@ _RULES: tuple[Rule, ...] = (
             "Evaluating on ",
             "Evaluating iter ",
             "Evaluating model",
+            "Evaluating perplexity",
             "valuation started",
             "alidation started",
         ),
         _evaluation,
     ),
+    (("Validation DataLoader ", "Validation: "), _progress_of_evaluation),
     (
         (
             "ompiling each TransformerBlock",
@@ -118,6 +142,13 @@ _RULES: tuple[Rule, ...] = (
             "ompiling with ",
             "with torch.compile",
             "Building extension module",
+            "AUTOTUNE mm(",
+            "AUTOTUNE addmm(",
+            "AUTOTUNE bmm(",
+            "AUTOTUNE bias_addmm(",
+            "AUTOTUNE convolution(",
+            "AUTOTUNE flex_attention(",
+            "[__recompiles] Recompiling function ",
         ),
         _compilation,
     ),

@@ -64,7 +64,7 @@ _NAMES = {
     "DataLoadTime": "data",
 }
 _SLOWER = 1.2
-_SCORE_LIMIT = 0.75
+_SCORE_LIMIT = 0.87
 _ROWS = 4096
 _STRANGERS = 2
 _PER_SECTION = 16

@@ -45,7 +45,7 @@ class Own(NamedTuple):
     yearless: bool = False
 
 
-_GLOG = re.compile(r"\s{0,8}\[?[IWEF](\d{1,2})(\d\d) (\d\d:\d\d:\d\d)\.(\d{1,9})")
+_GLOG = re.compile(r"\s{0,8}\[?[VIWEF](\d{1,2})(\d\d) (\d\d:\d\d:\d\d)\.(\d{1,9})")
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|NOTICE|TRACE)"
 _LEAD = re.compile(
     rf"\s{{0,8}}(?:\[NeMo [A-Z] |(?:(?:\[[A-Za-z][^\]\[\n]{{0,60}}\]|{_LEVEL})[ :|-]{{0,4}}){{0,2}}[\[(<]?)"
