@@ -107,8 +107,13 @@ def cast(
         own = recorder_world.slots(world, memberships.get(rank, []))
         key = recorder_world.role(world, rank, own)
         if key not in scripts:
-            scripts[key] = _script(world, roles.get(key) or _wider(key, roles))
+            scripts[key] = _script(world, roles[key]) if key in roles else None
         script = scripts[key]
+        if script is None:
+            of = _role_of_peers(world, own, key, roles)
+            if of is not None:
+                scripts.setdefault(of, _script(world, roles[of]))
+                script = scripts[of]
         stands = None
         if script is not None and rank in logged:
             stands = _line_of(own, script, logged[rank])
@@ -161,14 +166,33 @@ def _roles(world: World) -> dict[Role, list[int]]:
     return found
 
 
-def _wider(key: Role, roles: Mapping[Role, list[int]]) -> list[int]:
-    """Ranks of the one role that has these slots and more: groups of which no member left a dump
-    are known of a missing rank only through its role."""
+def _role_of_peers(
+    world: World, own: Mapping[Slot, Group], key: Role, roles: Mapping[Role, list[int]]
+) -> Role | None:
+    """The role of a rank some of whose groups left no dump at all and are not known: one that has the
+    slots that are known and more. Where several have, those of the ranks beside it in its groups tell."""
     slots, places = key
-    found = [role for role in roles if set(slots) <= set(role[0]) and set(places) <= set(role[1])]
-    if len({role[1] for role in found}) != 1:
-        return []
-    return roles[min(found, key=lambda role: (len(role[0]), role))]
+    able = {role for role in roles if set(slots) <= set(role[0]) and set(places) <= set(role[1])}
+    if not able:
+        return None
+    if len({role[1] for role in able}) > 1:
+        able = _beside(world, own, able)
+    if len({role[1] for role in able}) != 1:
+        return None
+    return min(able, key=lambda role: (len(role[0]), role))
+
+
+def _beside(world: World, own: Mapping[Slot, Group], able: set[Role]) -> set[Role]:
+    """Roles of the members of the smallest group that has any of one role alone: a group across the
+    pipeline holds several."""
+    for _, group in sorted(own.items(), key=lambda item: (len(item[1].members), item[0])):
+        found = {
+            recorder_world.role(world, rank, recorder_world.slots(world, world.own[rank]))
+            for rank in group.seen
+        } & able
+        if found and len({role[1] for role in found}) == 1:
+            return found
+    return able
 
 
 def _script(world: World, ranks: Sequence[int]) -> Script | None:

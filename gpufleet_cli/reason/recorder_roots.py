@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gpufleet_cli.parsers.recorder_program import is_full_sync
 from gpufleet_cli.reason.recorder_finding import GraphClaim, Root, Terminal
 from gpufleet_cli.reason.recorder_graph import Graph, Operation, Parts, components
 from gpufleet_cli.reason.recorder_words import (
@@ -117,9 +118,24 @@ def _ends(graph: Graph, parts: Parts, part: int) -> list[End]:
     if absent:
         return [End(part, Terminal.HIDDEN, tuple(absent), operation)]
     # A member that waits elsewhere by its log saw the end of it alone, or never called it.
-    members = graph.world.groups[operation.group].members if not operation.wait.op.peers else ()
+    whole = not operation.wait.op.peers and not is_torn(graph, operation)
+    members = graph.world.groups[operation.group].members if whole else ()
     past = {rank for rank in members if graph.is_logged(rank) and rank not in operation.behind}
     return [End(part, Terminal.IN_FLIGHT, tuple(sorted({*everyone, *past})), operation)]
+
+
+def is_torn(graph: Graph, operation: Operation) -> bool:
+    """Whether a member has completed what others wait in: then all had entered it, and nobody who is
+    missing holds it up."""
+    group = graph.world.groups[operation.group]
+    op = operation.wait.op
+    if op.is_p2p or op.peers or not is_full_sync(op.op):
+        return False
+    return any(
+        (graph.world.completed(rank, group) or 0) >= op.seq
+        and all(own.seq != op.seq for own in seen.open_ops)
+        for rank, seen in group.seen.items()
+    )
 
 
 def _ends_of(graph: Graph, operation: Operation) -> list[int]:

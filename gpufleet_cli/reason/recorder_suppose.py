@@ -94,7 +94,9 @@ class _Stage:
             if part.script is not None
         }
         self.starts = {
-            rank: self._start(rank, part) for rank, part in self.parts.items() if part.script is not None
+            rank: self._start(rank, part)
+            for rank, part in self.parts.items()
+            if part.script is not None
         }
 
     def _proven_to(self, part: Part) -> int:
@@ -110,7 +112,7 @@ class _Stage:
             return part.stands
         lines = part.script.lines
         for i, line in enumerate(lines):
-            is_over = line.kind.is_p2p and i < self.furthest[rank]
+            is_over = i < self.furthest[rank] and (line.kind.is_p2p or line.slot not in part.own)
             if not is_over and not self._is_proven(part, line):
                 return i
         return len(lines)

@@ -17,7 +17,6 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from gpufleet_cli.facts import Fact, Gap, Origin, RankDump
-from gpufleet_cli.parsers.recorder_program import is_full_sync
 from gpufleet_cli.reason import (
     programs,
     recorder_graph,
@@ -43,7 +42,7 @@ from gpufleet_cli.reason.recorder_finding import (
 from gpufleet_cli.reason.recorder_graph import Graph, Operation
 from gpufleet_cli.reason.recorder_report import explain_rank as explain_rank
 from gpufleet_cli.reason.recorder_report import report, standings
-from gpufleet_cli.reason.recorder_roots import CONVICTED, roots
+from gpufleet_cli.reason.recorder_roots import CONVICTED, is_torn, roots
 from gpufleet_cli.reason.recorder_select import Selection
 from gpufleet_cli.reason.recorder_words import claims_of_unknown
 from gpufleet_cli.reason.recorder_world import World
@@ -297,7 +296,7 @@ def _without_cleared(
     if any(root.kind is Terminal.CYCLE for root in rest):
         return rest
     suspects = {rank for root in hidden for rank in root.ranks}
-    torn = [op for op in graph.operations if _is_torn(graph, op)]
+    torn = [op for op in graph.operations if is_torn(graph, op)]
     innocent = (
         recorder_suppose.cleared(graph.world, parts, graph.operations, suspects)
         if not torn
@@ -329,20 +328,6 @@ def _without_cleared(
     return [one, *rest]
 
 
-def _is_torn(graph: Graph, operation: Operation) -> bool:
-    """Whether a member has completed what others wait in: then all had entered it, and nobody who is
-    missing holds it up."""
-    group = graph.world.groups[operation.group]
-    op = operation.wait.op
-    if op.is_p2p or op.peers or not is_full_sync(op.op):
-        return False
-    return any(
-        (graph.world.completed(rank, group) or 0) >= op.seq
-        and all(own.seq != op.seq for own in seen.open_ops)
-        for rank, seen in group.seen.items()
-    )
-
-
 def _undisturbed(graph: Graph) -> list[Operation]:
     """Operations in which ranks with a dump wait and no rank with a dump is behind."""
     present = graph.world.dumps
@@ -362,7 +347,8 @@ def _members(graph: Graph, operation: Operation) -> tuple[int, ...]:
         return tuple(sorted({*operation.at, *operation.pair, *operation.behind}))
     group = graph.world.groups[operation.group]
     at = set(operation.at)
-    return tuple(r for r in sorted(group.members) if r in at or r not in graph.world.dumps)
+    known = {r for r in group.members if r in graph.world.dumps or graph.is_logged(r)}
+    return tuple(r for r in sorted(group.members) if r in at or r not in known)
 
 
 def _in_question(graph: Graph, found: Sequence[Root], mismatched: Sequence[Mismatch]) -> set[int]:
