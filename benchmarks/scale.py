@@ -13,7 +13,8 @@ the files in the page cache and bound to the same two cores:
 2. `gpufleet triage FOLDER -o json` runs as a person would run it, start and report included.
 
 Prints wall, processor time, peak memory of all processes together (PSS: shared pages once), time per
-rank and the ratio of 2 to 1 of the same round; then a table of medians, how the time of one rank grows
+rank and the ratio of 2 to 1 of the same round, of walls and of processor time (which a busy machine
+distorts less); then a table of medians, how the time of one rank grows
 (limit: flat within 1.5), the ratio (limit: 2), the size of the JSON (limit: 5 MB), and where the time
 goes that is not the loading of dumps. `--text` times the text report as well.
 """
@@ -223,6 +224,7 @@ class Run:
 
     ranks: int
     bare_s: float
+    bare_cpu_s: float
     wall_s: float
     cpu_s: float
     peak_mib: float
@@ -233,24 +235,30 @@ class Run:
         return self.wall_s / self.bare_s
 
     @property
+    def cpu_ratio(self) -> float:
+        return self.cpu_s / self.bare_cpu_s
+
+    @property
     def per_rank_ms(self) -> float:
         return 1000 * self.wall_s / self.ranks
 
 
 def measure(folder: Path, ranks: int, *, text: bool) -> Run:
     files = sorted((folder / "dumps").iterdir())
-    bare = bare_wall(files)
+    with Watch(every_s=0.25) as watch_bare:
+        bare = bare_wall(files)
     with Watch(every_s=0.25) as watch:
         wall, report = whole_run(folder, "json")
     found = json.loads(report)["verdict"]
-    run = Run(ranks, bare, wall, watch.cpu_s, watch.peak_kib / 1024, len(report))
+    run = Run(ranks, bare, watch_bare.cpu_s, wall, watch.cpu_s, watch.peak_kib / 1024, len(report))
     said = ""
     if text:
         said = f" | text {whole_run(folder, 'text')[0]:.1f} s"
     culprits = [one["rank"] for one in found["culprits"]]
     print(
         f"{ranks:6,} ranks: bare {bare:6.2f} s | triage {wall:6.2f} s, processor {run.cpu_s:6.1f} s, peak"
-        f" {run.peak_mib:5,.0f} MiB | {run.per_rank_ms:.2f} ms a rank | ratio {run.ratio:.2f}{said}"
+        f" {run.peak_mib:5,.0f} MiB | {run.per_rank_ms:.2f} ms a rank | ratio {run.ratio:.2f}, of"
+        f" processor time {run.cpu_ratio:.2f}{said}"
         f" | {found['kind']} {culprits}",
         flush=True,
     )
@@ -261,7 +269,7 @@ def measure(folder: Path, ranks: int, *, text: bool) -> Run:
 
 def table(runs: list[Run]) -> None:
     """Medians, and what they say about the limits."""
-    print("\n ranks   bare s  triage s   cpu s  peak MiB  ms/rank  ratio  JSON MB")
+    print("\n ranks   bare s  triage s   cpu s  peak MiB  ms/rank  ratio  of cpu  JSON MB")
     sizes = sorted({run.ranks for run in runs})
     flat: dict[int, float] = {}
     for ranks in sizes:
@@ -274,7 +282,7 @@ def table(runs: list[Run]) -> None:
         print(
             f"{ranks:6,}  {mid('bare_s'):7.2f}  {mid('wall_s'):8.2f}  {mid('cpu_s'):6.1f}"
             f"  {mid('peak_mib'):8,.0f}  {flat[ranks]:7.2f}  {mid('ratio'):5.2f}"
-            f"  {mid('json_bytes') / 1e6:7.2f}"
+            f"  {mid('cpu_ratio'):6.2f}  {mid('json_bytes') / 1e6:7.2f}"
         )
     growth = max(flat.values()) / min(flat.values())
     worst = max(median(r.ratio for r in runs if r.ranks == ranks) for ranks in sizes)
