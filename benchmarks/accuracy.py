@@ -50,6 +50,7 @@ from gpufleet_cli.operate.simulate.story import Class  # noqa: E402
 from gpufleet_cli.operate.simulate.truth import Truth  # noqa: E402
 from gpufleet_cli.parsers import flight_recorder  # noqa: E402
 from gpufleet_cli.parsers.registry import PARSERS, Parser  # noqa: E402
+from gpufleet_cli.reason import summary  # noqa: E402
 from gpufleet_cli.verdict import Kind, Triage  # noqa: E402
 
 WORLDS_PER_PROCESS = 250
@@ -115,7 +116,7 @@ def read_dumps_here() -> None:
         matches=flight_recorder.matches,
         parse=flight_recorder.parse,
     )
-    triage.PARSERS = tuple(
+    summary.PARSERS = tuple(
         cast(Parser, in_place) if parser is flight_recorder else parser for parser in PARSERS
     )
 

@@ -56,120 +56,141 @@ class Moments:
     done: list[list[float | None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """Programs with what each call waits for at home and where it meets others: made once, run often.
+
+    Calls are numbered over all ranks from `first[rank]`. Nodes are numbers: 2n the CPU's part of call n,
+    2n+1 the GPU's; `need` counts what a node waits for, `after[n]` are the nodes that wait for the end
+    of call n. `meeting[n]` names the operation that it is part of, `members` how many calls that takes.
+    """
+
+    programs: Programs
+    first: list[int]
+    place: list[Place]
+    need: list[int]
+    after: list[list[int]]
+    meeting: list[object]
+    members: dict[object, int]
+
+
 def run(
-    layout: Layout,
-    programs: Programs,
-    upset: Upset,
-    *,
-    ahead: int,
-    eager: bool,
-    seed: int,
+    layout: Layout, programs: Programs, upset: Upset, *, ahead: int, eager: bool, seed: int
 ) -> Moments:
     """All moments of a window of steps. `ahead`: how many calls a CPU may be ahead of its GPU;
     `eager`: small sends end without their receiver."""
-    return _Run(layout, programs, upset, ahead=ahead, eager=eager, seed=seed).moments()
+    return play(link(layout, programs, ahead=ahead), upset, eager=eager, seed=seed)
+
+
+def play(linked: Linked, upset: Upset, *, eager: bool, seed: int) -> Moments:
+    """The moments of linked programs with something wrong in them."""
+    return _Run(linked, upset, eager=eager, seed=seed).moments()
+
+
+def link(layout: Layout, programs: Programs, *, ahead: int) -> Linked:
+    """Programs ready to be run."""
+    first = [0]
+    for program in programs:
+        first.append(first[-1] + len(program))
+    count = first[-1]
+    linked = Linked(
+        programs=programs,
+        first=first,
+        place=[(r, i) for r, program in enumerate(programs) for i in range(len(program))],
+        need=[0] * (2 * count),
+        after=[[] for _ in range(count)],
+        meeting=[None] * count,
+        members={},
+    )
+    for rank in range(layout.size):
+        _link(linked, rank, ahead)
+    return linked
+
+
+def _link(linked: Linked, rank: int, ahead: int) -> None:
+    """What each call of a rank waits for at home, and where it meets others."""
+    first, after, need = linked.first[rank], linked.after, linked.need
+    program = linked.programs[rank]
+    compute: int | None = None
+    streams: dict[object, int] = {}
+    nth: dict[object, int] = defaultdict(int)
+    for i, op in enumerate(program):
+        n = first + i
+        need[2 * n] = 1 if i else 0
+        if i >= ahead and program[i - ahead].does != "host":
+            after[n - ahead].append(2 * n)
+            need[2 * n] += 1
+        if op.does == "host":
+            continue
+        before = set() if compute is None else {compute}
+        stream = _stream(rank, op)
+        if op.does == "sync":
+            before |= set(streams.values())
+            for other in before:
+                after[other].append(2 * n)
+            need[2 * n] += len(before)
+            continue
+        if op.does == "wait":
+            assert op.group is not None
+            before |= {at for key, at in streams.items() if key == op.group.number}
+        elif stream is not None:
+            before |= {streams[stream]} if stream in streams else set()
+            streams[stream] = n
+            _meet(linked, rank, n, op, nth)
+        for other in before:
+            after[other].append(2 * n + 1)
+        need[2 * n + 1] = 1 + len(before)
+        if op.does in ("compute", "wait") or op.blocks:
+            compute = n
+
+
+def _stream(rank: int, op: Op) -> object:
+    if op.does not in EXCHANGED:
+        return None
+    assert op.group is not None
+    if op.peer is None:
+        return op.group.number
+    return op.group.number, min(rank, op.group.members[op.peer])
+
+
+def _meet(linked: Linked, rank: int, n: int, op: Op, nth: dict[object, int]) -> None:
+    group = op.group
+    assert group is not None
+    if op.peer is not None:
+        other = group.members[op.peer]
+        ends = (rank, other) if op.does == "send" else (other, rank)
+        key: object = (group.number, ends)
+    else:
+        key = group.number
+    nth[key] += 1
+    linked.meeting[n] = (key, nth[key])
+    linked.members[linked.meeting[n]] = 2 if op.peer is not None else len(group.members)
 
 
 class _Run:
-    """Nodes are numbers: 2n the CPU's part of call n, 2n+1 the GPU's; calls count over all ranks."""
+    """One run: what nodes still wait for, the latest moment that each has been told, who has arrived."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        programs: Programs,
-        upset: Upset,
-        *,
-        ahead: int,
-        eager: bool,
-        seed: int,
-    ) -> None:
-        self.layout, self.programs, self.upset = layout, programs, upset
-        self.eager = eager
+    def __init__(self, linked: Linked, upset: Upset, *, eager: bool, seed: int) -> None:
+        self.programs, self.upset, self.eager = linked.programs, upset, eager
         rng = Random(seed)
         self.jitter = [1 + 0.02 * rng.random() for _ in range(JITTERS)]
-        self.first = [0]
-        for program in programs:
-            self.first.append(self.first[-1] + len(program))
-        count = self.first[-1]
-        self.need = [0] * (2 * count)
-        self.at = [0.0] * (2 * count)
-        self.after: list[list[int]] = [
-            [] for _ in range(count)
-        ]  # nodes that wait for the end of a call
-        self.meeting: list[object] = [None] * count
-        self.members: dict[object, int] = {}
+        self.first, self.place = linked.first, linked.place
+        self.after, self.meeting, self.members = linked.after, linked.meeting, linked.members
+        self.need = list(linked.need)
+        self.at = [0.0] * len(linked.need)
         self.arrived: dict[object, list[Place]] = defaultdict(list)
         self.broken = {self.first[r] + i for r, i in upset.broken}
         self.found = Moments(
-            enqueued=[[None] * len(p) for p in programs],
-            started=[[None] * len(p) for p in programs],
-            done=[[None] * len(p) for p in programs],
+            enqueued=[[None] * len(p) for p in self.programs],
+            started=[[None] * len(p) for p in self.programs],
+            done=[[None] * len(p) for p in self.programs],
         )
-        for rank in range(layout.size):
-            self._link(rank, ahead)
-
-    def _link(self, rank: int, ahead: int) -> None:
-        """What each call of a rank waits for at home, and where it meets others."""
-        first, after, need = self.first[rank], self.after, self.need
-        compute: int | None = None
-        streams: dict[object, int] = {}
-        nth: dict[object, int] = defaultdict(int)
-        for i, op in enumerate(self.programs[rank]):
-            n = first + i
-            need[2 * n] = 1 if i else 0
-            if i >= ahead and self.programs[rank][i - ahead].does != "host":
-                after[n - ahead].append(2 * n)
-                need[2 * n] += 1
-            if op.does == "host":
-                continue
-            before = set() if compute is None else {compute}
-            stream = self._stream(rank, op)
-            if op.does == "sync":
-                before |= set(streams.values())
-                for other in before:
-                    after[other].append(2 * n)
-                need[2 * n] += len(before)
-                continue
-            if op.does == "wait":
-                assert op.group is not None
-                before |= {n for key, n in streams.items() if key == op.group.number}
-            elif stream is not None:
-                before |= {streams[stream]} if stream in streams else set()
-                streams[stream] = n
-                self._meet(rank, n, op, nth)
-            for other in before:
-                after[other].append(2 * n + 1)
-            need[2 * n + 1] = 1 + len(before)
-            if op.does in ("compute", "wait") or op.blocks:
-                compute = n
-
-    def _stream(self, rank: int, op: Op) -> object:
-        if op.does not in EXCHANGED:
-            return None
-        assert op.group is not None
-        if op.peer is None:
-            return op.group.number
-        return op.group.number, min(rank, op.group.members[op.peer])
-
-    def _meet(self, rank: int, n: int, op: Op, nth: dict[object, int]) -> None:
-        group = op.group
-        assert group is not None
-        if op.peer is not None:
-            other = group.members[op.peer]
-            ends = (rank, other) if op.does == "send" else (other, rank)
-            key: object = (group.number, ends)
-        else:
-            key = group.number
-        nth[key] += 1
-        self.meeting[n] = (key, nth[key])
-        self.members[self.meeting[n]] = 2 if op.peer is not None else len(group.members)
 
     def moments(self) -> Moments:
         ready = [2 * first for first, p in zip(self.first, self.programs, strict=False) if p]
-        place = [(r, i) for r, program in enumerate(self.programs) for i in range(len(program))]
         while ready:
             node = ready.pop()
-            rank, i = place[node // 2]
+            rank, i = self.place[node // 2]
             if node % 2:
                 self._start(rank, i, self.at[node], ready)
             else:

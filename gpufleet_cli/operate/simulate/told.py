@@ -67,18 +67,23 @@ class Replay:
     """The engine as this world ran it, to ask what another fault would have left."""
 
     layout: Layout
-    healthy: Sequence[Sequence[Op]]
+    linked: engine.Linked
     moments: Moments
     ahead: int
     eager: bool
     seed: int
 
+    @property
+    def healthy(self) -> Sequence[Sequence[Op]]:
+        """The programs with nothing wrong in them."""
+        return self.linked.programs
+
     def run(self, upset: Upset, of: engine.Programs | None = None) -> Moments:
         """The moments of the window with something wrong in it, of other programs where given."""
-        programs = self.healthy if of is None else of
-        return engine.run(
-            self.layout, programs, upset, ahead=self.ahead, eager=self.eager, seed=self.seed
-        )
+        linked = self.linked
+        if of is not None:
+            linked = engine.link(self.layout, of, ahead=self.ahead)
+        return engine.play(linked, upset, eager=self.eager, seed=self.seed)
 
 
 def tell(plan: Plan, cls: Class, seen: Seen, replay: Replay) -> Told:

@@ -155,9 +155,10 @@ def _job(cls: Class, rng: Random, faulty: Random, size: int) -> tuple[Setting, R
     ahead = rng.choice((4, 12, 30, 60))
     eager = rng.random() < 0.5 and cls is not Class.P2P_DEADLOCK
     seed = rng.randrange(1 << 30)
-    healthy = engine.run(job, calls, Upset(), ahead=ahead, eager=eager, seed=seed)
+    linked = engine.link(job, calls, ahead=ahead)
+    healthy = engine.play(linked, Upset(), eager=eager, seed=seed)
     setting = Setting(layout=job, programs=calls, healthy=healthy, steps=steps, rng=faulty)
-    replay = Replay(layout=job, healthy=calls, moments=healthy, ahead=ahead, eager=eager, seed=seed)
+    replay = Replay(layout=job, linked=linked, moments=healthy, ahead=ahead, eager=eager, seed=seed)
     return setting, replay
 
 
