@@ -41,8 +41,8 @@ from gpufleet_cli.reason import (
     kernel_times,
     onset,
     pauses,
+    recorder_cast,
     recorder_live,
-    recorder_replay,
     silence,
     timeline,
     topology,
@@ -170,21 +170,26 @@ def _graph(
     )
 
 
-def _logged_waits(facts: Sequence[Fact], places: Topology) -> dict[int, recorder_replay.Logged]:
+def _logged_waits(facts: Sequence[Fact], places: Topology) -> dict[int, recorder_cast.Logged]:
     """By rank, the oldest operation that its own watchdog gave up on."""
     statuses = {
         (s.rank, s.fact.work): s.fact.group
         for s in _placed(_of(facts, GroupStatus), places, {})
         if s.fact.group is not None and s.fact.work is not None
     }
-    found: dict[int, tuple[int, recorder_replay.Logged]] = {}
+    found: dict[int, tuple[int, recorder_cast.Logged]] = {}
     for timeout in _placed(_of(facts, WatchdogTimeout), places, {}):
         rank, fact = timeout.rank, timeout.fact
         if rank is None or fact.seq is None or timeout.at_ns is None:
             continue
         group = fact.group or statuses.get((rank, fact.seq))
         began = timeout.at_ns - fact.ran_ms * 1_000_000
-        logged = recorder_replay.Logged(None if group is None else group.name, fact.seq, fact.op)
+        logged = recorder_cast.Logged(
+            group=None if group is None else group.name,
+            seq=fact.seq,
+            op=fact.op,
+            desc=None if group is None else group.desc,
+        )
         if rank not in found or began < found[rank][0]:
             found[rank] = began, logged
     return {rank: logged for rank, (_, logged) in found.items()}

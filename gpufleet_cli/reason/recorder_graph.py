@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpufleet_cli.parsers.recorder_program import is_full_sync
-from gpufleet_cli.reason.recorder_replay import Ghost, has_passed, other_number
+from gpufleet_cli.reason.recorder_cast import other_number
+from gpufleet_cli.reason.recorder_replay import Ghost, has_passed
 from gpufleet_cli.reason.recorder_world import Group, Wait, World
 from gpufleet_cli.verdict import CollectiveRef
 
@@ -297,7 +298,12 @@ def _never_started(graph: Graph) -> None:
     """Where kernels are timed, a rank whose oldest open kernel has not started is held up by its own
     GPU: all that was before it is over. Others that wait have started theirs."""
     world = graph.world
-    timed = [r for r in world.waits if world.dumps[r].has_start_stamps and _is_head(world, r)]
+    stamped = sum(dump.has_start_stamps for dump in world.dumps.values()) * 2 > len(world.dumps)
+    timed = [
+        rank
+        for rank in world.waits
+        if (stamped or world.dumps[rank].has_start_stamps) and _is_head(world, rank)
+    ]
     started = [rank for rank in timed if world.waits[rank].op.started]
     idle = [rank for rank in timed if world.waits[rank].op.started is False]
     if not started or not idle or len(idle) * 2 > len(timed):

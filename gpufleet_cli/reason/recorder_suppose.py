@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpufleet_cli.reason.recorder_cast import Line, Part, Script
 from gpufleet_cli.reason.recorder_graph import Operation
-from gpufleet_cli.reason.recorder_replay import Line, Part, Script, proven_numbers
+from gpufleet_cli.reason.recorder_replay import proven_numbers
 from gpufleet_cli.reason.recorder_world import Group, World
 
 MOST_OPERATIONS = 64

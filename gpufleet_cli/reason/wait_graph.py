@@ -19,6 +19,7 @@ from types import MappingProxyType
 from gpufleet_cli.facts import Fact, Gap, Origin, RankDump
 from gpufleet_cli.reason import (
     programs,
+    recorder_cast,
     recorder_graph,
     recorder_order,
     recorder_replay,
@@ -70,7 +71,7 @@ def analyse(
     world_size: int | None,
     node_of: Mapping[int, str],
     unreadable: Collection[int] = (),
-    logged: Mapping[int, recorder_replay.Logged] = MappingProxyType({}),
+    logged: Mapping[int, recorder_cast.Logged] = MappingProxyType({}),
 ) -> GraphFinding:
     """All that the dumps show. `unreadable` are ranks whose file is there and cannot be read;
     `logged` is what ranks say themselves of the operation that they wait in."""
@@ -80,7 +81,7 @@ def analyse(
         chosen = recorder_select.drop(chosen, chosen.early)
     world = chosen.world
     missing = _missing(world, world_size)
-    parts = {} if is_moving else recorder_replay.cast(world, missing, logged)
+    parts = {} if is_moving else recorder_cast.cast(world, missing, logged)
     ghosts = recorder_replay.ghosts(world, parts)
     graph = recorder_graph.build(world, ghosts)
     base = GraphFinding(
@@ -235,7 +236,7 @@ def _young(world: World) -> tuple[GraphClaim, ...] | None:
 
 
 def _with_roots(
-    base: GraphFinding, graph: Graph, parts: Mapping[int, recorder_replay.Part]
+    base: GraphFinding, graph: Graph, parts: Mapping[int, recorder_cast.Part]
 ) -> GraphFinding:
     world = graph.world
     mismatched = programs.mismatches(world)
@@ -281,7 +282,7 @@ def _with_roots(
 
 
 def _without_cleared(
-    graph: Graph, parts: Mapping[int, recorder_replay.Part], found: Sequence[Root]
+    graph: Graph, parts: Mapping[int, recorder_cast.Part], found: Sequence[Root]
 ) -> list[Root]:
     """Hidden ends as one: of the ranks any of which explains all of them by having stopped alone, else
     of an operation that explains them by hanging in flight.

@@ -206,7 +206,7 @@ def _style(rng: Random, *, no_dumps: bool) -> Style:
         frames=rng.random() < 0.7,
         ring=rng.choice((150, 250, 400)),
         as_json=rng.random() < 0.15,
-        only_active=rng.random() < 0.15 and torch == "2.10",
+        only_active=rng.random() < 0.08 and torch == "2.10",
         identity=rng.choice(("topology", "topology", "pods", "logs")),
         rank0_only=rng.random() < 0.12,
         lost_prefixes=rng.random() < 0.08,
