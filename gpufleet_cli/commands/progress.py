@@ -65,3 +65,19 @@ class _Line:
         self.stream.write(f"\r{text.ljust(self.width)}")
         self.stream.flush()
         self.width = len(text)
+
+
+@contextmanager
+def announced(text: str, *, stream: TextIO | None = None) -> Iterator[None]:
+    """One line for work that cannot say how far it is, on a terminal only, wiped at the end."""
+    stream = sys.stderr if stream is None else stream
+    if not stream.isatty():
+        yield
+        return
+    stream.write(text)
+    stream.flush()
+    try:
+        yield
+    finally:
+        stream.write(f"\r{' ' * len(text)}\r")
+        stream.flush()

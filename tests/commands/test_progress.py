@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from gpufleet_cli.commands.progress import shown
+from gpufleet_cli.commands.progress import announced, shown
 
 
 class Terminal(io.StringIO):
@@ -53,3 +53,12 @@ def test_the_line_is_wiped_when_reading_fails() -> None:
         told(1)
         raise KeyboardInterrupt
     assert stream.getvalue().endswith(" \r")
+
+
+def test_work_of_unknown_length_is_announced_and_wiped() -> None:
+    """On a terminal only."""
+    stream, pipe = Terminal(), io.StringIO()
+    with announced("making", stream=stream), announced("making", stream=pipe):
+        assert stream.getvalue() == "making"
+    assert stream.getvalue() == "making\r      \r"
+    assert pipe.getvalue() == ""
