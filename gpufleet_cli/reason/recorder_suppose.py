@@ -144,11 +144,12 @@ class _Stage:
         return False
 
     def _is_met(self, operation: Operation, group: Group) -> bool:
-        """Whether the other side of a transfer, which left no dump, says in its log that it waits in
-        the same one."""
+        """Whether the other side of a transfer waits in the same one, by its dump or by its log."""
         wait = operation.wait
         place, is_send = wait.op.peers[0]
         other = group.rank_at(place)
+        if other in operation.pair and other in self.world.dumps and wait.rank in self.world.dumps:
+            return True
         part = None if other is None else self.parts.get(other)
         if wait.rank not in self.world.dumps or part is None or part.script is None:
             return False

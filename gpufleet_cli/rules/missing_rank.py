@@ -303,9 +303,8 @@ def _absent(case: Case, witnesses: frozenset[int], absent: list[int]) -> list[Fo
         return []
     share = len(witnesses) / max(1, len(case.world))
     single = len(absent) == 1
-    if share > 0.5:
-        weight = claims.GOOD if single else claims.FAIR
-    else:  # few logs at hand: that others are not says little
+    weight = claims.GOOD if single else claims.FAIR
+    if share <= 0.5:  # few logs at hand: that others are not says little
         weight = claims.WEAK
     first = min(case.timeouts, key=lambda t: (t.at_ns or 0, str(t.fact.origin)))
     at_hand = "the one rank" if len(witnesses) == 1 else f"all {len(witnesses)} ranks"

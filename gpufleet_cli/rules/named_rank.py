@@ -38,7 +38,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     members = _reported(case)
     ended = claims.ended_by_agent(case)
     for sign in case.signs_of(*WEIGHTS):
-        if sign.fact.sign is Sign.DESYNC_REPORT and not _accuses(sign, members):
+        if sign.fact.sign is Sign.DESYNC_REPORT and not _accuses(sign, members, len(case.world)):
             continue
         ranks = _global_ranks(case, sign.fact)
         if sign.fact.sign is Sign.DESYNC_REPORT:
@@ -89,24 +89,29 @@ def _global_ranks(case: Case, sign: LogSign) -> tuple[int, ...]:
     return ()
 
 
-def _reported(case: Case) -> dict[int, set[int]]:
-    """By the rank that printed them, all ranks in its desync reports."""
-    found: dict[int, set[int]] = defaultdict(set)
+def _reported(case: Case) -> dict[tuple[int | None, str], set[int]]:
+    """By the rank that printed it and the collective, all ranks in a desync report."""
+    found: dict[tuple[int | None, str], set[int]] = defaultdict(set)
     for sign in case.signs_of(Sign.DESYNC_REPORT):
-        if sign.rank is not None:
-            found[sign.rank].update(sign.fact.named_ranks)
+        found[sign.rank, _collective(sign)].update(sign.fact.named_ranks)
     return found
 
 
-def _accuses(sign: PlacedSign, members: dict[int, set[int]]) -> bool:
+def _collective(sign: PlacedSign) -> str:
+    """The number that a row says was not joined, or not finished."""
+    return (sign.fact.detail or "").rpartition("#")[2]
+
+
+def _accuses(sign: PlacedSign, members: dict[tuple[int | None, str], set[int]], world: int) -> bool:
     """Whether a row of a desync report names who is missing, in numbers that are global.
 
-    Who joined waits. A report that names no group is of the printer's own one: where the printer
-    itself, which joined, is not on it, its numbers are of another group than the world.
+    Who joined waits. A report that names no group speaks in the numbers of the printer's own group:
+    they are global only where it accounts for all ranks, or where nothing else can be meant.
     """
     if (sign.fact.detail or "").startswith("waiting"):
         return False
-    return sign.fact.group is not None or sign.rank is None or sign.rank in members[sign.rank]
+    listed = members[sign.rank, _collective(sign)]
+    return sign.fact.group is not None or len(listed) == world or len(members) == 1
 
 
 def _is_circular(sign: PlacedSign, ranks: tuple[int, ...], accusers: set[int]) -> bool:

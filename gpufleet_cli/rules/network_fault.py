@@ -360,7 +360,7 @@ def _in_flight(case: Case) -> Iterator[Hypothesis]:
             ),
             remedy=Remedy.OUTSIDE,
             suspects=suspects,
-            generic=True,
+            generic=root.kind == "in-flight",
             collective=waited_in(case),
             onset_ns=graph.onset_ns,
             reason_tag="in flight",

@@ -27,6 +27,7 @@ OUT_OF_ORDER = frozenset({Class.SKIPPED, Class.REORDERED})
 TOGETHER = frozenset({Class.GPU_STALL, Class.XID_79, Class.XID_119})
 # Two ends of a link, and nothing that tells which of them, or of the links of the ring: a set at best.
 ENDS = frozenset({Class.LINK_IN_FLIGHT})
+HANGING = frozenset({Class.GPU_STALL, Class.LINK_IN_FLIGHT, Class.PARTIAL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,9 @@ def tell(plan: Plan, cls: Class, seen: Seen, replay: Replay) -> Told:
     if len(plan.faults) > 1:
         return _two(plan, seen, replay)
     named = bool(loud)
-    pointed = _pointed([*loud, *(clue for clue in seen.clues if not clue.loud)])
+    # A report of who did not join tells nothing of who stands in an operation that hangs.
+    quiet = [clue for clue in seen.clues if not clue.loud and cls not in HANGING]
+    pointed = _pointed([*loud, *quiet])
     if pointed == plan.culprits:
         return Told(ranks=pointed, decided=True, named=named)
     if cls in SLOWING:
