@@ -220,13 +220,14 @@ def _merge_gpu(gpu: GpuRef, link: IdentityLink) -> GpuRef:
     )
 
 
-def _ranks_of(draft: Mapping[int, Place], pod: str | None, node: str | None) -> tuple[int, ...]:
-    return tuple(
-        rank
-        for rank, place in sorted(draft.items())
-        if (pod is not None and place.pod == pod)
-        or (pod is None and node is not None and place.node == node)
-    )
+def _ranks_by(draft: Mapping[int, Place], name: str) -> dict[str, tuple[int, ...]]:
+    """The ranks of each pod, or of each node."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for rank, place in sorted(draft.items()):
+        value = getattr(place, name)
+        if value is not None:
+            found[value].append(rank)
+    return {value: tuple(ranks) for value, ranks in found.items()}
 
 
 def _prefixes_are_local(
@@ -235,6 +236,7 @@ def _prefixes_are_local(
     """Whether a lone `[rankN]:` is torchrun's local rank in this evidence (log-formats 0.2)."""
     units: dict[int, set[str]] = defaultdict(set)
     by_unit: dict[str, set[int]] = defaultdict(set)
+    of_pod, of_node = _ranks_by(draft, "pod"), _ranks_by(draft, "node")
     fits = misfits = 0
     proven_global = False
     for speaker in speakers:
@@ -243,7 +245,7 @@ def _prefixes_are_local(
             continue
         pod, node = names.unit(speaker)
         unit = pod or node
-        expected = _ranks_of(draft, pod, node)
+        expected = () if unit is None else (of_node if pod is None else of_pod).get(unit, ())
         if expected:
             # A number that is a rank of its pod and a local rank alike tells nothing.
             fits += number in expected and number >= len(expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -46,7 +47,10 @@ def _facts(ranks: int, missing: Callable[[int], bool]) -> list[Fact]:
         Evidence(path=f"rank_{rank}.log", size_bytes=1, content=_log(rank, stalled))
         for rank in range(ranks)
     ]
-    facts, _ = facts_of(summarise(logs), ())
+    places = [{"rank": r, "pod": f"pod-{r // 8}", "node": f"node-{r // 8}"} for r in range(ranks)]
+    table = json.dumps({"world_size": ranks, "ranks": places}).encode()
+    topology = Evidence(path="topology.json", size_bytes=len(table), content=table)
+    facts, _ = facts_of(summarise([topology, *logs]), ())
     return [*facts, *dumps(made.without(*filter(missing, range(ranks))))]
 
 
