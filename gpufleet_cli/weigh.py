@@ -34,6 +34,8 @@ from gpufleet_cli.verdict import (
 UNNAMED_CAUSE = 1.0
 OWN_STORY = 1.0
 LENT = 1.1
+GRAVE = 1.7
+"""What one claim of a fault must weigh to explain a rank whose node is not known."""
 WORTH_A_WORD = 0.03
 SAME_NODE_CLOSE = 1.0
 THRESHOLD = 0.8
@@ -208,16 +210,30 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
         if not is_spread_over(case, specific, located):
             return None
         return replace(specific, claims=specific.claims + located.claims[:1])
+    if not located.ranks and specific.xid is not None and not specific.ranks:
+        return _narrowed_to_rank(case, specific, located)
     if located.ranks:
         if specific.ranks:
-            same = set(located.ranks) <= set(specific.ranks)
-            ranks = specific.ranks
+            same = bool(set(specific.ranks) & set(located.ranks))
+            ranks = tuple(sorted({*specific.ranks, *located.ranks}))
+            if (
+                same
+                and set(specific.ranks) < set(located.ranks)
+                and located.kind is Kind.RANK_MISSING
+            ):
+                pass  # several stopped, each for itself, and one of them says why
+            elif not set(located.ranks) <= set(specific.ranks):
+                return None
+            else:
+                ranks = specific.ranks
         else:
             same = bool(specific.nodes) and all(
                 case.topology.node_of(r) in (*specific.nodes, None) for r in located.ranks
             )
             if any(case.topology.node_of(r) is None for r in located.ranks):
-                same = same and specific.kind is Kind.HARDWARE and case.stop.stopped
+                is_grave = max(c.weight for c in specific.claims) >= GRAVE
+                is_hardware = specific.kind is Kind.HARDWARE and is_grave
+                same = same and is_hardware and case.stop.stopped
             narrows = (specific.xid is not None or specific.narrows) and len(located.ranks) == 1
             ranks = located.ranks if same and narrows else specific.ranks
         if not same:
@@ -239,6 +255,19 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
     return replace(
         specific,
         claims=specific.claims + located.claims[:1],
+        collective=specific.collective or located.collective,
+    )
+
+
+def _narrowed_to_rank(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothesis | None:
+    """A GPU's fault on a node, with the one rank of that node that the others can be waiting for."""
+    here = tuple(r for r in located.suspects if case.topology.node_of(r) in specific.nodes)
+    if not here:
+        return None
+    return replace(
+        specific,
+        claims=specific.claims + located.claims[:1],
+        ranks=here if len(here) == 1 else (),
         collective=specific.collective or located.collective,
     )
 

@@ -291,8 +291,8 @@ def _facing(
 ) -> dict[int, tuple[int, int]]:
     """The other side's number of each transfer of a rank.
 
-    The n-th send of one side is the n-th receive of the other; rings may have wrapped differently,
-    so both are counted back from the newest transfer that is done.
+    The n-th send of one side is the n-th receive of the other, counted from a collective that both
+    are in; where neither ring holds one, back from the newest transfer that is done.
     """
     mine: dict[tuple[Slot, int, bool], list[int]] = defaultdict(list)
     for i, line in enumerate(lines):
@@ -304,15 +304,52 @@ def _facing(
         other, me = group.rank_at(place), group.index(rank)
         if other is None or me is None or other not in world.dumps or other not in group.seen:
             continue
+        anchor = _anchor(world, rank, other)
+        here = {} if anchor is None else _counted(world, rank, anchor, group, (place, is_send))
+        there = {} if anchor is None else _counted(world, other, anchor, group, (me, not is_send))
+        if here and there:
+            at = {seq: key for key, seq in here.items()}
+            for i in indexes:
+                number = there.get(at.get(lines[i].seq, (-1, -1)))
+                if number is not None:
+                    found[i] = (place, number)
+            continue
         theirs = _transfers(world, other, group, (me, not is_send))
         open_here = _open_numbers(group, rank)
         open_there = _open_numbers(group, other)
         done = sum(lines[i].seq not in open_here for i in indexes)
         done_there = sum(seq not in open_there for seq in theirs)
         for nth, i in enumerate(indexes):
-            at = nth - done + done_there
-            if 0 <= at < len(theirs):
-                found[i] = (place, theirs[at])
+            place_there = nth - done + done_there
+            if 0 <= place_there < len(theirs):
+                found[i] = (place, theirs[place_there])
+    return found
+
+
+def _anchor(world: World, rank: int, other: int) -> Group | None:
+    """The largest group of both ranks that passes no transfers: its collectives stand in one order."""
+    shared = set(world.own[rank]) & set(world.own[other])
+    able = [world.groups[n] for n in shared if world.groups[n].stated]
+    able = [group for group in able if not group.carries_p2p and len(group.members) > 2]
+    return max(able, key=lambda group: (len(group.members), -group.number), default=None)
+
+
+def _counted(
+    world: World, rank: int, anchor: Group, group: Group, wanted: tuple[int, bool]
+) -> dict[tuple[int, int], int]:
+    """A rank's own numbers of its sends to, or receives from, one member, by the collective of the
+    anchor that they follow and how many went between."""
+    numbers = world.own[rank]
+    marks, place = numbers.index(anchor.number), numbers.index(group.number)
+    last: int | None = None
+    nth = 0
+    found: dict[tuple[int, int], int] = {}
+    for kind, seq in operations(unpack(world.dumps[rank].program)):
+        if kind.group == marks and not kind.is_p2p:
+            last, nth = seq, 0
+        elif last is not None and kind.group == place and kind.is_p2p and kind.peers == (wanted,):
+            found[last, nth] = seq
+            nth += 1
     return found
 
 

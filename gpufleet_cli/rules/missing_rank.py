@@ -28,6 +28,7 @@ from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
 
 NAME = "missing_rank"
 MOST_SHOWN = 4
+MOST_TOGETHER = 8
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
@@ -111,12 +112,13 @@ def _graph_claims(case: Case) -> list[Found]:
         # Faults that share no waiting rank: each is needed to explain its own part, so all are guilty.
         together = tuple(sorted({rank for root in silent for rank in root.ranks}))
         parts = [c for root in silent for c in root.claims[:1]]
-        weights = [claims.GOOD] + [claims.WEAK] * len(parts)
+        weights = [claims.GOOD] + [claims.WEAK] * min(2, len(parts)) + [0.0] * len(parts)
         found = [
             claim(c.text, c.origin, weight, rank=c.rank)
             for c, weight in zip(parts, weights, strict=False)
         ]
-        out.append((together, True, found))
+        # Many at once have one cause that stands elsewhere, and are its victims.
+        out.append((together, len(together) <= max(MOST_TOGETHER, len(case.world) // 50), found))
     for root in graph.roots:
         if root in silent and out:
             continue
@@ -162,8 +164,9 @@ def _log_claims(case: Case) -> list[Found]:
     ended = _ended_by_agent(case)
     crashed = _exited_first(case)
     seen = {rank for rank, silence in case.silence.items() if silence.known} | witnesses
-    quiet = sorted((seen - witnesses) - ended)
-    absent = [rank for rank in case.world if rank not in seen | ended | _explained(case)]
+    waiting = _explained(case)
+    quiet = sorted((seen - witnesses) - ended - waiting)
+    absent = [rank for rank in case.world if rank not in seen | ended | waiting]
     if not quiet:
         return _absent(case, witnesses, absent)
     behind = _behind(case, quiet)

@@ -246,7 +246,8 @@ def _as_in_flight(plan: Plan, seen: Seen, replay: Replay) -> frozenset[int]:
             if op.peer is not None:
                 members = tuple(sorted((rank, members[op.peer])))
             some_lost = 1 - (1 - seen.lost) ** len(members)
-            if FLIGHTS_A_STOP * some_lost / NO_DUMP_IF_GUILTY < WORTH_A_WORD:
+            odds = FLIGHTS_A_STOP * some_lost / NO_DUMP_IF_GUILTY
+            if odds < WORTH_A_WORD and rank not in seen.timed_out:
                 return frozenset()
             same = _compare(replay.run(Upset(broken=frozenset({(rank, i)}))), seen, replay) == 0
             return frozenset(members) if same else frozenset()
