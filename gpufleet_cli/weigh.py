@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from gpufleet_cli.alike import both_guilty, is_spread_over, merge_same, slow_rank_of_its_node, total
-from gpufleet_cli.alike import without_unnamed_slowness as _paced
+from gpufleet_cli.alike import merge_same, total
 from gpufleet_cli.facts import Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.silence import quieter_by_s
+from gpufleet_cli.stories import stories
 from gpufleet_cli.verdict import (
     Alternative,
     CollectiveRef,
@@ -32,12 +32,7 @@ from gpufleet_cli.verdict import (
 )
 
 UNNAMED_CAUSE = 1.0
-OWN_STORY = 1.0
-LENT = 1.1
-GRAVE = 1.7
-"""What one claim of a fault must weigh to explain a rank whose node is not known."""
 WORTH_A_WORD = 0.03
-SAME_NODE_CLOSE = 1.0
 THRESHOLD = 0.8
 CERTAIN = 0.99
 PENDING_ON_RUNNING = 3.0
@@ -70,7 +65,7 @@ def weigh(case: Case, hypotheses: Iterable[Hypothesis]) -> tuple[Verdict, Hypoth
 def rank(case: Case, hypotheses: Iterable[Hypothesis]) -> list[Weighed]:
     """Hypotheses with posteriors, best first; ties by kind, then culprits."""
     merged = merge_same(hypotheses)
-    lent = both_guilty(case, _one_node(slow_rank_of_its_node(case, _lend(case, merged))))
+    lent = stories(case, merged)
     scored = [(h, _score(case, h, lent)) for h in lent]
     everything = math.exp(UNNAMED_CAUSE) + sum(math.exp(min(score, 50.0)) for _h, score in scored)
     weighed = [
@@ -91,185 +86,6 @@ def _score(case: Case, hypothesis: Hypothesis, everyone: Sequence[Hypothesis]) -
     ):
         score -= PENDING_ON_RUNNING
     return score
-
-
-def _lend(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Give the claims that localise to the specific explanations of the same rank or node.
-
-    A generic hypothesis that a specific one explains leaves the contest: it is the same story told
-    with less.
-    """
-    located = _agreed([h for h in hypotheses if h.generic and h.kind is Kind.RANK_MISSING])
-    crashed = [h for h in hypotheses if h.generic and h.kind is not Kind.RANK_MISSING]
-    causes = [h for h in hypotheses if not h.generic]
-    first = _explained(case, [*causes, *crashed], located)
-    still_crashed = [h for h in first if h.generic and h.kind is not Kind.RANK_MISSING]
-    return _paced(_explained(case, [h for h in first if h not in still_crashed], still_crashed))
-
-
-def _agreed(located: list[Hypothesis]) -> list[Hypothesis]:
-    """Sets of suspects that share ranks are one story: the guilty one is where they overlap.
-
-    Dumps and logs each leave a set; a set that holds a smaller one says less of the same, and lends
-    it a claim. Sets that share nobody stay rivals.
-    """
-    found: list[Hypothesis] = []
-    for one in sorted(located, key=lambda h: (len(h.ranks or h.suspects), -total(h))):
-        among = set(one.ranks or one.suspects)
-        at = next((i for i, h in enumerate(found) if _overlaps(h, one, among)), None)
-        if at is None:
-            found.append(one)
-            continue
-        first = found[at]
-        both = tuple(sorted(set(first.ranks or first.suspects) & among))
-        lent = [replace(c, weight=min(c.weight, LENT)) for c in one.claims[:1]]
-        claims_of_both = (*first.claims, *lent)
-        if len(both) == len(first.ranks or first.suspects):
-            found[at] = replace(first, claims=claims_of_both, nodes=first.nodes or one.nodes)
-        else:
-            single = len(both) == 1
-            found[at] = replace(
-                first,
-                claims=claims_of_both,
-                ranks=both if single else (),
-                suspects=() if single else both,
-                summary=_narrowed(first, both),
-                nodes=(),
-            )
-    return found
-
-
-def _overlaps(first: Hypothesis, one: Hypothesis, among: set[int]) -> bool:
-    """Whether two findings may be about one rank: several named ranks are several faults."""
-    if len(first.ranks) > 1 or one.ranks:
-        return False
-    return bool(set(first.ranks or first.suspects) & among)
-
-
-def _narrowed(first: Hypothesis, both: tuple[int, ...]) -> str:
-    if len(both) > 1:
-        return first.summary
-    return f"Rank {both[0]} is the only one that both the dumps and the logs leave in question."
-
-
-def _explained(
-    case: Case, specific: list[Hypothesis], generic: list[Hypothesis]
-) -> list[Hypothesis]:
-    """Specific hypotheses with the claims of the generic ones they explain, and those left over."""
-    explained: set[int] = set()
-    result: list[Hypothesis] = []
-    for hypothesis in specific:
-        lent = hypothesis
-        for index, located in enumerate(generic):
-            if total(hypothesis) < OWN_STORY:
-                continue
-            joined = _explains(case, lent, located)
-            if joined is not None:
-                lent = joined
-                explained.add(index)
-        result.append(lent)
-    result.extend(h for index, h in enumerate(generic) if index not in explained)
-    return result
-
-
-def _one_node(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Hardware faults of several GPUs of one node, about as strong: the node, with the rank open."""
-    ranked = sorted(
-        (h for h in hypotheses if h.kind is Kind.HARDWARE and h.remedy is Remedy.NODE),
-        key=lambda h: -total(h),
-    )
-    if len(ranked) < 2:
-        return hypotheses
-    first = ranked[0]
-    close = [
-        h
-        for h in ranked[1:]
-        if len(first.nodes) == 1
-        and h.nodes == first.nodes
-        and h.ranks != first.ranks
-        and total(first) - total(h) < SAME_NODE_CLOSE
-    ]
-    if not close:
-        return hypotheses
-    together = replace(
-        first,
-        ranks=(),
-        gpu=None,
-        summary=f"{first.nodes[0]}: several of its GPUs report faults: {first.summary}",
-        claims=first.claims
-        + tuple(c for h in close for c in h.claims if c.weight < 0.5 * total(h)),
-    )
-    return [together, *(h for h in hypotheses if h is not first and h not in close)]
-
-
-def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothesis | None:
-    """The specific hypothesis with the other's claims, where they are about the same culprit."""
-    if specific.remedy is Remedy.NOTHING:
-        return None
-    if specific.spread and not specific.ranks:
-        if not is_spread_over(case, specific, located):
-            return None
-        return replace(specific, claims=specific.claims + located.claims[:1])
-    if not located.ranks and specific.xid is not None and not specific.ranks:
-        return _narrowed_to_rank(case, specific, located)
-    if located.ranks:
-        if specific.ranks:
-            same = bool(set(specific.ranks) & set(located.ranks))
-            ranks = tuple(sorted({*specific.ranks, *located.ranks}))
-            if (
-                same
-                and set(specific.ranks) < set(located.ranks)
-                and located.kind is Kind.RANK_MISSING
-            ):
-                pass  # several stopped, each for itself, and one of them says why
-            elif not set(located.ranks) <= set(specific.ranks):
-                return None
-            else:
-                ranks = specific.ranks
-        else:
-            same = bool(specific.nodes) and all(
-                case.topology.node_of(r) in (*specific.nodes, None) for r in located.ranks
-            )
-            if any(case.topology.node_of(r) is None for r in located.ranks):
-                is_grave = max(c.weight for c in specific.claims) >= GRAVE
-                is_hardware = specific.kind is Kind.HARDWARE and is_grave
-                same = same and is_hardware and case.stop.stopped
-            narrows = (specific.xid is not None or specific.narrows) and len(located.ranks) == 1
-            ranks = located.ranks if same and narrows else specific.ranks
-        if not same:
-            return None
-        return replace(
-            specific,
-            claims=specific.claims + located.claims,
-            ranks=ranks,
-            collective=specific.collective or located.collective,
-        )
-    inside = bool(specific.ranks) and set(specific.ranks) <= set(located.suspects)
-    on_node = (
-        not specific.ranks
-        and bool(specific.nodes)
-        and any(case.topology.node_of(r) in specific.nodes for r in located.suspects)
-    )
-    if not (inside or on_node):
-        return None
-    return replace(
-        specific,
-        claims=specific.claims + located.claims[:1],
-        collective=specific.collective or located.collective,
-    )
-
-
-def _narrowed_to_rank(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothesis | None:
-    """A GPU's fault on a node, with the one rank of that node that the others can be waiting for."""
-    here = tuple(r for r in located.suspects if case.topology.node_of(r) in specific.nodes)
-    if not here:
-        return None
-    return replace(
-        specific,
-        claims=specific.claims + located.claims[:1],
-        ranks=here if len(here) == 1 else (),
-        collective=specific.collective or located.collective,
-    )
 
 
 def _belief_in_culprits(ranked: list[Weighed]) -> float:

@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("reason",),
     ("rules",),
     ("alike",),
+    ("stories",),
     ("weigh",),
     ("cost",),
     ("prices",),

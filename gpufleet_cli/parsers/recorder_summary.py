@@ -161,12 +161,16 @@ def _ring(document: Document) -> _Ring:
 
 def _retires_only(document: Document, names: list[str], retired: list[Any]) -> bool:
     """Gloo, and backends recorded through c10d's hook, set `retired` and nothing else. On NCCL
-    retired entries that are not completed are timeouts: a few, or all of a dump of what is active,
-    whose counters then say that something is not over."""
+    retired entries that are not completed are timeouts: a few, or many in a dump of what is active,
+    whose counters then say that they are not over."""
     count = sum(map(bool, retired))
     if names[:1] and names[0].startswith("gloo:"):
         return count > 0
-    if count == len(names) and any(0 <= s.completed < s.enqueued for s in document.statuses):
+    completed = {status.local_id: status.completed for status in document.statuses}
+    if any(
+        is_retired and 0 <= completed.get(entry["pg_id"], -1) < entry["collective_seq_id"]
+        for entry, is_retired in zip(document.entries, retired, strict=True)
+    ):
         return False
     return count >= 3
 

@@ -299,11 +299,7 @@ def _never_started(graph: Graph) -> None:
     GPU: all that was before it is over. Others that wait have started theirs."""
     world = graph.world
     stamped = sum(dump.has_start_stamps for dump in world.dumps.values()) * 2 > len(world.dumps)
-    timed = [
-        rank
-        for rank in world.waits
-        if (stamped or world.dumps[rank].has_start_stamps) and _is_head(world, rank)
-    ]
+    timed = [r for r in world.waits if stamped or world.dumps[r].has_start_stamps]
     started = [rank for rank in timed if world.waits[rank].op.started]
     idle = [rank for rank in timed if world.waits[rank].op.started is False]
     if not started or not idle or len(idle) * 2 > len(timed):
@@ -314,12 +310,6 @@ def _never_started(graph: Graph) -> None:
         operation.behind[rank] = GPU_BEHIND
         peer = next((r for r in operation.at if r in started), None)
         graph.stalled.setdefault(rank, Stalled(rank, operation.group, 0, peer, seq - 1, seq - 1))
-
-
-def _is_head(world: World, rank: int) -> bool:
-    """Whether a rank waits in a collective: of a transfer, a kernel may wait for its other side."""
-    op = world.waits[rank].op
-    return not op.is_p2p and not op.peers
 
 
 # --- Components -----------------------------------------------------------------------------------

@@ -108,7 +108,8 @@ def tell(plan: Plan, cls: Class, seen: Seen, replay: Replay) -> Told:
     if plan.by_node and is_node_told:
         return Told(ranks=pointed & on_node or on_node, decided=True, named=named)
     ranks = _by_recorders(plan, seen, replay, among=pointed) | plan.culprits
-    decided = ranks == plan.culprits and cls not in ENDS
+    # Several ranks at once are a set, as long as nothing names what they have in common.
+    decided = ranks == plan.culprits and cls not in ENDS and (named or len(ranks) == 1)
     is_node_alone = named and is_node_told and not decided
     return Told(
         ranks=ranks & on_node if is_node_alone else ranks,
