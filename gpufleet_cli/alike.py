@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from gpufleet_cli.reason import Case
 from gpufleet_cli.rules.claims import stopped_by_itself
-from gpufleet_cli.verdict import Hypothesis, Kind
+from gpufleet_cli.verdict import Hypothesis, Kind, Remedy
 
 BY_ITSELF = 2.5
+SAME_NODE_CLOSE = 1.0
 DEATHS = frozenset({Kind.RANK_CRASHED, Kind.HOST_OOM, Kind.CUDA_OOM, Kind.HARDWARE})
 STALLS = frozenset({Kind.RANK_MISSING, Kind.DATA_STALL})
 
@@ -105,6 +106,36 @@ def slow_rank_of_its_node(case: Case, hypotheses: list[Hypothesis]) -> list[Hypo
     return [h for h in result if not (h.kind is Kind.STRAGGLER and h.ranks in told)]
 
 
+def one_node(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """Hardware faults of several GPUs of one node, about as strong: the node, with the rank open."""
+    ranked = sorted(
+        (h for h in hypotheses if h.kind is Kind.HARDWARE and h.remedy is Remedy.NODE),
+        key=lambda h: -total(h),
+    )
+    if len(ranked) < 2:
+        return hypotheses
+    first = ranked[0]
+    close = [
+        h
+        for h in ranked[1:]
+        if len(first.nodes) == 1
+        and h.nodes == first.nodes
+        and h.ranks != first.ranks
+        and total(first) - total(h) < SAME_NODE_CLOSE
+    ]
+    if not close:
+        return hypotheses
+    together = replace(
+        first,
+        ranks=(),
+        gpu=None,
+        summary=f"{first.nodes[0]}: several of its GPUs report faults: {first.summary}",
+        claims=first.claims
+        + tuple(c for h in close for c in h.claims if c.weight < 0.5 * total(h)),
+    )
+    return [together, *(h for h in hypotheses if h is not first and h not in close)]
+
+
 # --- Two faults ---------------------------------------------------------------------------------
 
 
@@ -116,6 +147,7 @@ def total(hypothesis: Hypothesis) -> float:
 def both_guilty(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """A rank that ended by its own fault, and one of another node that stands still and waits for nobody:
     neither explains the other, so both are guilty (facts: localisation 2)."""
+    hypotheses = _wider(hypotheses)
     deaths = [h for h in hypotheses if h.kind in DEATHS and _is_one_rank(h)]
     stalls = [h for h in hypotheses if h.kind in STALLS and _is_one_rank(h)]
     pairs = [
@@ -127,6 +159,41 @@ def both_guilty(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     ]
     if not pairs:
         return hypotheses
+    return _joined_faults(hypotheses, pairs)
+
+
+def _wider(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """Of several ranks that stand still by themselves one has a cause of its own: it explains no other."""
+    wide = next((h for h in hypotheses if h.generic and len(h.ranks) == 2), None)
+    if wide is None:
+        return hypotheses
+    one = next(
+        (
+            h
+            for h in hypotheses
+            if not h.generic
+            and h.kind in (Kind.DATA_STALL, Kind.RANK_CRASHED, Kind.HOST_OOM)
+            and len(h.ranks) == 1
+            and h.ranks[0] in wide.ranks
+        ),
+        None,
+    )
+    if one is None:
+        return hypotheses
+    both = replace(
+        one,
+        ranks=wide.ranks,
+        nodes=(),
+        summary=f"Two faults. {one.summary} {wide.summary}",
+        claims=(*wide.claims, *one.claims),
+        collective=one.collective or wide.collective,
+    )
+    return [both, *(h for h in hypotheses if h is not one and h is not wide)]
+
+
+def _joined_faults(
+    hypotheses: list[Hypothesis], pairs: list[tuple[float, Hypothesis, Hypothesis]]
+) -> list[Hypothesis]:
     _, one, other = max(pairs, key=lambda pair: (pair[0], pair[1].ranks, pair[2].ranks))
     both = replace(
         one,
@@ -163,3 +230,33 @@ def is_spread_over(case: Case, shared: Hypothesis, located: Hypothesis) -> bool:
     ranks = located.ranks or located.suspects
     nodes = {case.topology.node_of(r) for r in ranks}
     return len(ranks) > 1 and bool(nodes & {*shared.spread, None})
+
+
+def is_nowhere(case: Case, fault: Hypothesis, located: Hypothesis) -> bool:
+    """Whether a node that failed placed no rank, and the ranks in question have no node."""
+    return (
+        fault.kind is Kind.HARDWARE
+        and not fault.ranks
+        and len(fault.nodes) == 1
+        and fault.nodes[0] not in case.topology.by_node
+        and all(case.topology.node_of(r) is None for r in located.suspects)
+    )
+
+
+def is_of_one_rank(case: Case, specific: Hypothesis, located: Hypothesis) -> bool:
+    """Whether a fault known by its node is that of one rank there, and somebody in question has a node."""
+    known = any(case.topology.node_of(r) is not None for r in located.suspects)
+    return known and (specific.xid is not None or specific.narrows)
+
+
+def narrowed_to_rank(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothesis | None:
+    """A GPU's fault on a node, with the one rank of that node that the others can be waiting for."""
+    here = tuple(r for r in located.suspects if case.topology.node_of(r) in specific.nodes)
+    if not here:
+        return None
+    return replace(
+        specific,
+        claims=specific.claims + located.claims[:1],
+        ranks=here if len(here) == 1 else (),
+        collective=specific.collective or located.collective,
+    )

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpufleet_cli.alike import both_guilty, is_spread_over, slow_rank_of_its_node, total
+from gpufleet_cli.alike import (
+    both_guilty,
+    is_nowhere,
+    is_of_one_rank,
+    is_spread_over,
+    narrowed_to_rank,
+    one_node,
+    slow_rank_of_its_node,
+    total,
+)
 from gpufleet_cli.alike import without_unnamed_slowness as _paced
 from gpufleet_cli.reason import Case
 from gpufleet_cli.verdict import Hypothesis, Kind, Remedy
@@ -18,13 +27,12 @@ OWN_STORY = 1.0
 LENT = 1.1
 GRAVE = 1.7
 """What one claim of a fault must weigh to explain a rank whose node is not known."""
-SAME_NODE_CLOSE = 1.0
 
 
 def stories(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """The hypotheses that stand beside one another as rivals, each with all claims that are its own."""
     paced = slow_rank_of_its_node(case, _placed(case, _lend(case, hypotheses)))
-    return both_guilty(case, _one_node(paced))
+    return both_guilty(case, one_node(paced))
 
 
 def _lend(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
@@ -95,8 +103,8 @@ def _explained(
     for hypothesis in specific:
         lent = hypothesis
         for index, located in enumerate(generic):
-            if total(hypothesis) < OWN_STORY:
-                continue
+            if total(hypothesis) < OWN_STORY or total(located) <= 0:
+                continue  # what speaks against itself lends nothing
             joined = _explains(case, lent, located)
             if joined is not None:
                 lent = joined
@@ -138,36 +146,6 @@ def _placed(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     return [together, *(h for h in hypotheses if h is not rank_ and h is not fault)]
 
 
-def _one_node(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Hardware faults of several GPUs of one node, about as strong: the node, with the rank open."""
-    ranked = sorted(
-        (h for h in hypotheses if h.kind is Kind.HARDWARE and h.remedy is Remedy.NODE),
-        key=lambda h: -total(h),
-    )
-    if len(ranked) < 2:
-        return hypotheses
-    first = ranked[0]
-    close = [
-        h
-        for h in ranked[1:]
-        if len(first.nodes) == 1
-        and h.nodes == first.nodes
-        and h.ranks != first.ranks
-        and total(first) - total(h) < SAME_NODE_CLOSE
-    ]
-    if not close:
-        return hypotheses
-    together = replace(
-        first,
-        ranks=(),
-        gpu=None,
-        summary=f"{first.nodes[0]}: several of its GPUs report faults: {first.summary}",
-        claims=first.claims
-        + tuple(c for h in close for c in h.claims if c.weight < 0.5 * total(h)),
-    )
-    return [together, *(h for h in hypotheses if h is not first and h not in close)]
-
-
 def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothesis | None:
     """The specific hypothesis with the other's claims, where they are about the same culprit."""
     if specific.remedy is Remedy.NOTHING:
@@ -176,8 +154,8 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
         if not is_spread_over(case, specific, located):
             return None
         return replace(specific, claims=specific.claims + located.claims[:1])
-    if not located.ranks and specific.xid is not None and not specific.ranks:
-        return _narrowed_to_rank(case, specific, located)
+    if not located.ranks and not specific.ranks and is_of_one_rank(case, specific, located):
+        return narrowed_to_rank(case, specific, located)
     if located.ranks:
         if specific.ranks:
             same = bool(set(specific.ranks) & set(located.ranks))
@@ -216,23 +194,11 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
         and bool(specific.nodes)
         and any(case.topology.node_of(r) in specific.nodes for r in located.suspects)
     )
-    if not (inside or on_node):
+    nowhere = is_nowhere(case, specific, located)
+    if not (inside or on_node or nowhere):
         return None
     return replace(
         specific,
         claims=specific.claims + located.claims[:1],
-        collective=specific.collective or located.collective,
-    )
-
-
-def _narrowed_to_rank(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothesis | None:
-    """A GPU's fault on a node, with the one rank of that node that the others can be waiting for."""
-    here = tuple(r for r in located.suspects if case.topology.node_of(r) in specific.nodes)
-    if not here:
-        return None
-    return replace(
-        specific,
-        claims=specific.claims + located.claims[:1],
-        ranks=here if len(here) == 1 else (),
         collective=specific.collective or located.collective,
     )

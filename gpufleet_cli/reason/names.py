@@ -61,6 +61,13 @@ class Names:
             names.node_by_address.setdefault(pod_name, node_name)
         return names
 
+    def node_named(self, name: str | None) -> str | None:
+        """The node of that name; NCCL and some kernels cut a host's name at its first dot."""
+        if name is None or name in self.nodes or "." in name:
+            return name if name in self.nodes else None
+        cut = [node for node in self.nodes if node.partition(".")[0] == name]
+        return cut[0] if len(cut) == 1 else None
+
     def unit(self, speaker: Speaker) -> tuple[str | None, str | None]:
         """(pod, node) that a speaker's own fields name, checked against the names that are known."""
         pod, node = speaker.pod, speaker.node
@@ -69,8 +76,9 @@ class Names:
                 continue
             if name in self.pods:
                 return name, self.node_of_pod.get(name, node if node in self.nodes else None)
-            if name in self.nodes:
-                return (pod if pod in self.pods else None), name
+            node_here = self.node_named(name)
+            if node_here is not None:
+                return (pod if pod in self.pods else None), node_here
             short = _by_stem(name, self.pods)
             if short is not None:
                 return short, self.node_of_pod.get(short)

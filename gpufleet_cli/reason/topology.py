@@ -149,6 +149,7 @@ def build(
         for link in all_links
         if link.rank is None or link.rank_in is None or size is None or link.rank_in == size
     ]
+    all_links += _by_pod_index(all_links, pod_list, size)
     names = Names.gather(all_links, pod_list, node_list)
     draft = _draft_places(all_links, pod_list, names)
     names.aliases.update(
@@ -164,6 +165,48 @@ def build(
     if size is None and places and max(places) < max(FEW_RANKS, len(places) * MOST_SPARSE):
         size, source = max(places) + 1, "derived"
     return _indexed(places, resolved, names, node_list, pod_list, size, source, contradictions)
+
+
+def _by_pod_index(
+    links: list[IdentityLink], pods: list[PodState], size: int | None
+) -> list[IdentityLink]:
+    """The ranks of pods whose spec fixes their node rank: as many a pod as it starts processes, in order.
+
+    Only where all pods of the job agree on that number and fill the world, and no line says otherwise.
+    """
+    known = {p.node_rank: p for p in pods if p.node_rank is not None and p.rendezvous == "static"}
+    each = {p.nproc or p.gpus for p in known.values()}
+    count = each.pop() if len(each) == 1 else None
+    if (
+        not count
+        or size is None
+        or len(known) != len(pods)
+        or sorted(known) != list(range(len(known)))
+    ):
+        return []
+    if len(known) * count != size:
+        return []
+    home = {rank: known[rank // count] for rank in range(size)}
+    for link in links:
+        stated = None if link.rank is None else home.get(link.rank)
+        if stated is not None and link.pod is not None and link.pod != stated.name:
+            return []
+        if stated is not None and link.node is not None and stated.node not in (None, link.node):
+            return []
+    return [
+        IdentityLink(
+            how=Link.POD_SPEC,
+            origin=pod.origin,
+            rank=rank,
+            local_rank=rank % count,
+            pod=pod.name,
+            pod_uid=pod.uid,
+            node=pod.node,
+            pod_ip=pod.pod_ip,
+            namespace=pod.namespace,
+        )
+        for rank, pod in home.items()
+    ]
 
 
 def _speaker_key(speaker: Speaker) -> str:
@@ -193,7 +236,7 @@ def _draft_places(
             continue
         place = places.get(link.rank, Place(rank=link.rank, how=link.how, origin=link.origin))
         host_pod = link.host if link.host in names.pods else None
-        host_node = link.host if link.host in names.nodes else None
+        host_node = names.node_named(link.host)
         pod = place.pod or link.pod or host_pod
         places[link.rank] = replace(
             place,

@@ -19,16 +19,20 @@ from gpufleet_cli.verdict import Claim
 BACK_S = 10.0
 TOGETHER_S = 120.0
 MOST_EVENTS = 3
+ONE_MOMENT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Own:
-    """What a node reports of its own adapters. `ranks`: whose processes said so, where NCCL did."""
+    """What a node reports of its own adapters. `ranks`: whose processes said so, where NCCL did;
+    `by_kernel`: its kernel did. `together`: so many of its adapters went within seconds."""
 
     claims: tuple[Claim, ...]
     first_ns: int | None
     ranks: frozenset[int]
     is_down: bool
+    by_kernel: bool
+    together: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,7 @@ class _Change:
     origin: Origin
     rank: int | None = None
     is_link: bool = False
+    by_kernel: bool = False
 
 
 def unit_of(case: Case, sign: PlacedSign) -> str | None:
@@ -88,6 +93,7 @@ def _changes(case: Case) -> dict[str, dict[str, list[_Change]]]:
                 text=f"{host.node}: {host.event.text[:120]}",
                 origin=host.event.origin,
                 is_link=True,
+                by_kernel=True,
             )
         )
     return found
@@ -118,8 +124,20 @@ def own_events(case: Case) -> dict[str, Own]:
             first_ns=min((c.at_ns for c in listed if c.at_ns is not None), default=None),
             ranks=frozenset(c.rank for c in listed if c.rank is not None),
             is_down=any(c.is_link for c in listed),
+            by_kernel=any(c.by_kernel for c in listed),
+            together=_at_once(adapters),
         )
     return found
+
+
+def _at_once(adapters: dict[str, list[_Change]]) -> int:
+    """How many adapters lost their link within a few seconds of the first that did, by the kernel."""
+    first = [
+        min(gone)
+        for changes in adapters.values()
+        if (gone := [c.at_ns for c in _troubles(changes) if c.by_kernel and c.at_ns is not None])
+    ]
+    return sum(at - min(first) <= ONE_MOMENT_S * NS for at in first) if first else 0
 
 
 def _troubles(changes: list[_Change]) -> list[_Change]:
@@ -135,31 +153,31 @@ def _troubles(changes: list[_Change]) -> list[_Change]:
 
 
 def same_place(case: Case, own: dict[str, Own]) -> dict[str, Own]:
-    """A pod whose process reports its adapter and a node whose kernel does: where nothing ties pods to
-    nodes, and there is one of each, they are one place."""
-    pods = [name for name in own if name in case.topology.by_pod]
-    nodes = [name for name in own if name not in case.topology.by_pod]
-    if len(pods) != 1 or len(nodes) != 1 or case.topology.by_node:
+    """A process that reports its adapter and a kernel that does, under names that nothing ties together:
+    where there is one of each, they are one place."""
+    known = case.topology.by_node
+    processes = [n for n, o in own.items() if not o.by_kernel and n not in known]
+    kernels = [n for n, o in own.items() if o.by_kernel and not o.ranks and n not in known]
+    if len(processes) != 1 or len(kernels) != 1 or len(own) != 2:
         return own
-    said, kernel = own[pods[0]], own[nodes[0]]
+    said, kernel = own[processes[0]], own[kernels[0]]
     times = [at for at in (said.first_ns, kernel.first_ns) if at is not None]
     if len(times) == 2 and abs(times[0] - times[1]) > TOGETHER_S * NS:
         return own
-    joined = replace(
-        kernel, claims=(*kernel.claims, *said.claims[:1]), ranks=said.ranks, is_down=True
-    )
-    return {nodes[0]: joined}
+    joined = replace(kernel, claims=(*kernel.claims, *said.claims[:1]), ranks=said.ranks)
+    return {kernels[0]: joined}
 
 
 def went_together(case: Case, own: dict[str, Own]) -> tuple[str, ...]:
-    """Nodes whose links went within the error of their clocks: what they share went, not each. A node
-    and a pod may be one place under two names."""
+    """Nodes whose links went within the error of their clocks: what they share went, not each. A name
+    that only a process gives may be another name of a node whose kernel is heard."""
+    is_heard = any(o.by_kernel for o in own.values())
     down = sorted(
         (o.first_ns, node)
         for node, o in own.items()
         if o.is_down
         and o.first_ns
-        and (node in case.topology.by_pod) is not bool(_nodes(case, own))
+        and (o.by_kernel or not is_heard or node in case.topology.by_node)
     )
     best: tuple[str, ...] = ()
     for i, (first, _) in enumerate(down):
@@ -167,7 +185,3 @@ def went_together(case: Case, own: dict[str, Own]) -> tuple[str, ...]:
         if len(near) > len(best):
             best = near
     return tuple(sorted(best)) if len(best) > 1 else ()
-
-
-def _nodes(case: Case, own: dict[str, Own]) -> list[str]:
-    return [name for name in own if name not in case.topology.by_pod]

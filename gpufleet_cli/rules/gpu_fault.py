@@ -144,6 +144,25 @@ def _silent_elsewhere(case: Case, placed: PlacedXid) -> tuple[int, Claim] | None
     )
 
 
+def _stalled_elsewhere(case: Case, placed: PlacedXid) -> tuple[int, Claim] | None:
+    """The one rank of unknown node whose GPU stands still by the dumps, where no file tells whose GPU the
+    code is about."""
+    if case.graph is None or placed.node in case.topology.by_node:
+        return None
+    stalled = {
+        root.ranks[0]: root
+        for root in case.graph.roots
+        if root.kind == "gpu-stalled" and len(root.ranks) == 1
+    }
+    if len(stalled) != 1 or len(case.graph.roots) != 1:
+        return None
+    [(rank, root)] = stalled.items()
+    if case.topology.node_of(rank) is not None:
+        return None
+    text = f"rank {rank}'s GPU stands still by the dumps; its node stands nowhere in the evidence"
+    return rank, claim(text, root.claims[0].origin, claims.FAIR, rank=rank)
+
+
 def _is_elsewhere(case: Case, placed: PlacedXid) -> bool:
     """On a node that the map of a running, or fully placed, job does not know: another job's."""
     if placed.rank is not None or placed.node is None or not case.topology.by_node:
@@ -200,7 +219,9 @@ def _xid(case: Case, placed: PlacedXid) -> Hypothesis:
     if event.xid not in (UNCONTAINED, DOUBLE_BIT):
         lives = event.xid in LOST_CODES or event.xid == CONTAINED
         found.extend(claims.waited_itself(case, rank, host_lives=lives))
-    guess = _silent_elsewhere(case, placed) if rank is None else None
+    guess = None
+    if rank is None:
+        guess = _stalled_elsewhere(case, placed) or _silent_elsewhere(case, placed)
     if guess is not None:
         rank = guess[0]
         found.append(guess[1])

@@ -25,8 +25,9 @@ KILL_TO_EXIT_S = 60.0
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
-    """Memory, then removed pods."""
+    """Memory, then crashes that the kernel saw, then removed pods."""
     yield from _oom(case)
+    yield from _crashed(case)
     yield from _removed(case)
 
 
@@ -272,6 +273,55 @@ def _oom_words(case: Case) -> Iterator[Hypothesis]:
     )
 
 
+def _crashed(case: Case) -> Iterator[Hypothesis]:
+    """A Python process of a node of this job that crashed by the kernel's word, where one did. Its pid is
+    the host's, and seldom the one that an agent knows."""
+    crashes = [
+        h
+        for h in case.hosts
+        if h.event.sign is HostSign.SEGFAULT
+        and h.relevant
+        and h.node is not None
+        and (h.event.process or "").startswith(RANK_PROCESSES)
+        and (not case.topology.by_node or h.node in case.topology.by_node)
+    ]
+    if len({h.node for h in crashes}) != 1 or not case.stop.stopped:
+        return
+    first = crashes[0]
+    node = first.node or ""
+    exited = {
+        rank
+        for s in case.signs_of(Sign.ROOT_CAUSE_BLOCK, Sign.CHILD_FAILED)
+        if s.fact.pid is not None and s.fact.pid == first.event.pid
+        for rank in _ranks(s, case)
+    }
+    there = case.topology.by_node.get(node, ())
+    yield Hypothesis(
+        kind=Kind.RANK_CRASHED,
+        rule=NAME,
+        summary=f"A process of {node} crashed: {first.event.text[:90]}",
+        claims=(
+            claim(
+                f"{node}: {first.event.text[:120]}",
+                first.event.origin,
+                claims.STRONG if first.event.zone_stated else claims.GOOD,
+                at_ns=first.at_ns,
+            ),
+        ),
+        remedy=Remedy.CODE,
+        generic=True,
+        ranks=tuple(sorted(exited)) if len(exited) == 1 else (),
+        suspects=() if len(exited) == 1 else there,
+        nodes=(node,),
+        narrows=True,
+        onset_ns=first.at_ns,
+        degrades=True,
+        reason_tag="segmentation fault",
+        would_settle=f"the agent's exit line on {node}: which local rank ended by SIGSEGV",
+    )
+
+
+RANK_PROCESSES = ("python", "pt_", "torch", "train")
 REMOVAL_EVENTS = frozenset({"Preempted", "Preempting", "Evicted", "TaintManagerEviction"})
 
 

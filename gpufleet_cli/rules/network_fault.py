@@ -26,13 +26,17 @@ NAME = "network_fault"
 SLOWER = 1.5
 MOST_NODES = 4
 FEWEST_ACCUSERS = 3
+WHOLE_NODE = 4
+"""Adapters do not fail by fours: what goes with them all is a switch, or its power."""
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
     """Nodes that report their own link, peers that are accused, then fallbacks and set-up."""
     own = same_place(case, own_events(case))
-    accused = _accusations(case)
-    together = went_together(case, own)
+    accused = _of_the_reporting(case, own, _accusations(case))
+    together = went_together(case, own) or tuple(
+        node for node, o in sorted(own.items()) if o.together >= WHOLE_NODE
+    )
     if together:
         yield _shared(case, {node: own[node] for node in together}, accused)
     elif not own and _all_accuse_all(accused) and case.steps.count == 0:
@@ -68,8 +72,8 @@ def _shared(
     return Hypothesis(
         kind=Kind.NETWORK,
         rule=NAME,
-        summary=f"Links of {len(own)} nodes ({names}) went down together: a switch or what else they"
-        " share; no single node is to blame.",
+        summary=f"Links of {_count(len(own), 'node')} ({names}) went down together: a switch or what else"
+        " they share; no single node is to blame.",
         claims=tuple(found),
         remedy=Remedy.OUTSIDE,
         spread=tuple(sorted(own)),
@@ -115,6 +119,22 @@ def _with_names(
         known = name if is_known else next(iter(others))
         for accuser, sign in by.items():
             found[known].setdefault(accuser, sign)
+    return found
+
+
+def _of_the_reporting(
+    case: Case, own: dict[str, Own], accused: dict[str, dict[str, PlacedSign]]
+) -> dict[str, dict[str, PlacedSign]]:
+    """An address that no file explains, accused by several nodes while one node reports its own adapter and
+    does not accuse it: that node's."""
+    if len(own) != 1:
+        return accused
+    name = next(iter(own))
+    found: dict[str, dict[str, PlacedSign]] = defaultdict(dict)
+    for peer, by in accused.items():
+        is_its = _is_address(peer) and len(by) > 1 and name not in by
+        for accuser, sign in by.items():
+            found[name if is_its else peer].setdefault(accuser, sign)
     return found
 
 
@@ -203,13 +223,16 @@ def _elsewhere(case: Case, accusers: set[str]) -> tuple[int, ...]:
 
 
 def _closed(case: Case) -> Iterator[Hypothesis]:
-    """Nothing but connections that peers closed: some process ended first, and not one of these."""
+    """Nothing but connections that peers closed: some process ended first, and not one of these. Where its
+    address is known, it is one of that node."""
     signs = case.signs_of(Sign.PEER_CLOSED)
     if not signs or case.timeouts or case.graph is not None or not case.stop.stopped:
         return
     first = signs[0]
     accuser = unit_of(case, first)
-    suspects = _elsewhere(case, set() if accuser is None else {accuser})
+    node = case.topology.node_by_address.get(first.fact.peer or "")
+    there = case.topology.by_node.get(node or "") or case.topology.by_pod.get(node or "")
+    suspects = there or _elsewhere(case, set() if accuser is None else {accuser})
     heard = {s.rank for s in signs if s.rank is not None}
     suspects = tuple(r for r in suspects if r not in heard)
     if not suspects:

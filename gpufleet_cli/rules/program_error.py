@@ -60,6 +60,7 @@ CONSEQUENCES = frozenset(
     }
 )
 AMBIGUOUS = frozenset({Sign.CUDA_ERROR, Sign.FATAL_SIGNAL})
+SIGNALLED = (Sign.FATAL_SIGNAL, Sign.ROOT_CAUSE_BLOCK, Sign.CHILD_FAILED, Sign.TASK_EXIT)
 SAME_MOMENT_S = 5.0
 CLOCKS_S = 60.0
 SIGNALS = {
@@ -94,6 +95,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         return
     first = _first(deaths)
     same = [d for d in deaths if d.kind is first.kind and _same_moment(d, first)]
+    same += _independent(case, first, [d for d in deaths if d not in same])
     ranks = tuple(sorted({d.rank for d in same}))
     at_hand = len(case.silence) or len(case.world)
     everybody = len(ranks) > 1 and len(ranks) * 2 > at_hand
@@ -123,6 +125,41 @@ def _is_unexplained(sign: PlacedSign) -> bool:
     if sign.fact.sign is Sign.LOADER_KILLED:
         return (sign.fact.detail or "").startswith("Killed")
     return sign.fact.sign in UNEXPLAINED
+
+
+def _independent(case: Case, first: Death, others: list[Death]) -> list[Death]:
+    """One more death, of another node, that no end of a peer explains: an error of its own code, or a signal
+    of its own. Within the error of clocks, or where no line is dated, neither came first."""
+    found = [
+        d
+        for d in others
+        if d.kind is first.kind
+        and d.sign.fact.sign in (Sign.PYTHON_EXCEPTION, *SIGNALLED)
+        and (d.sign.fact.sign not in SIGNALLED or _is_segfault(d))
+        and _is_elsewhere(case, d, first)
+        and _is_close(d, first)
+    ]
+    return found if len(found) == 1 else []
+
+
+def _is_elsewhere(case: Case, one: Death, other: Death) -> bool:
+    """On another node; where nodes are not known, below another agent."""
+    nodes = [case.topology.node_of(d.rank) for d in (one, other)]
+    if None not in nodes:
+        return nodes[0] != nodes[1]
+    paths = {d.exit.fact.origin.path for d in (one, other) if d.exit is not None}
+    return len(paths) == 2
+
+
+def _is_segfault(death: Death) -> bool:
+    code = death.sign.fact.exit_code
+    return code in (-11, 139, -7, 135) or "egmentation" in (death.sign.fact.detail or "")
+
+
+def _is_close(one: Death, other: Death) -> bool:
+    if one.sign.at_ns is None or other.sign.at_ns is None:
+        return one.sign.at_ns is other.sign.at_ns
+    return abs(one.sign.at_ns - other.sign.at_ns) / NS <= CLOCKS_S
 
 
 def _deaths(case: Case) -> list[Death]:

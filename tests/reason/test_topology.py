@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from gpufleet_cli.facts import IdentityLink, Link, Origin, Speaker
+from gpufleet_cli.facts import IdentityLink, Link, Origin, PodState, Speaker
 from gpufleet_cli.reason import topology
 from gpufleet_cli.reason.topology import Topology, normal_pci
 
@@ -138,3 +138,71 @@ def test_a_rank_in_another_pods_log_is_a_contradiction() -> None:
 def test_pci_addresses(text: str | None, expected: str | None) -> None:
     """All spellings come to domain, bus and device; what is none comes to nothing."""
     assert normal_pci(text) == expected
+
+
+# --- Pods whose spec fixes their ranks, and names that were cut ----------------------------------
+
+
+def pods(count: int, rendezvous: str = "static") -> list[PodState]:
+    return [
+        PodState(
+            name=f"pod-{n}",
+            namespace=None,
+            uid=None,
+            node=f"node-{n}.cluster",
+            pod_ip=f"10.0.0.{n}",
+            phase="Running",
+            reason=None,
+            created_ns=None,
+            deleted_ns=None,
+            containers=(),
+            rank_container=None,
+            disruption=None,
+            disrupted_ns=None,
+            gpus=4,
+            labels=(),
+            node_rank=n,
+            owner=None,
+            origin=Origin(path="pods.json", entry=n),
+            rendezvous=rendezvous,  # type: ignore[arg-type]
+        )
+        for n in range(count)
+    ]
+
+
+def of_pods(listed: list[PodState], *links: IdentityLink, size: int = 8) -> Topology:
+    return topology.build(
+        links=links,
+        speakers=[],
+        pods=listed,
+        nodes=[],
+        stated_world_size=(size, "file"),
+        recorder_world_size=None,
+        gpus_per_node=None,
+    )
+
+
+def test_pods_whose_spec_fixes_their_node_rank_place_their_ranks() -> None:
+    """No log is at hand, and two pods of four GPUs fill a world of eight."""
+    found = of_pods(pods(2))
+    assert found.by_node == {"node-0.cluster": (0, 1, 2, 3), "node-1.cluster": (4, 5, 6, 7)}
+    assert found.by_pod["pod-1"] == (4, 5, 6, 7)
+
+
+def test_pods_that_sort_themselves_place_nobody() -> None:
+    assert of_pods(pods(2, "c10d")).by_node == {}
+
+
+def test_pods_that_do_not_fill_the_world_place_nobody() -> None:
+    assert of_pods(pods(2), size=16).by_node == {}
+
+
+def test_a_line_that_says_otherwise_outweighs_the_spec() -> None:
+    """Rank 1 wrote in pod-1: the order of the spec is not that of the ranks."""
+    found = of_pods(pods(2), link(1, pod="pod-1"))
+    assert found.by_pod == {"pod-1": (1,)}
+
+
+def test_a_host_that_nccl_cut_at_its_dot_is_found() -> None:
+    found = of_pods(pods(2, "c10d"), link(5, host="node-1"))
+    assert found.by_node == {"node-1.cluster": (5,)}

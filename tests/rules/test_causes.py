@@ -270,3 +270,49 @@ def test_only_a_kill_leaves_open_why_a_loader_ended(detail: str) -> None:
     """A bus error is told by its words: shared memory."""
     [found] = proposed(program_error, hang(replace(LOADER, detail=detail)))
     assert found.generic is (detail == "Killed")
+
+
+# --- More of what lines tell together ------------------------------------------------------------
+
+
+def test_a_crash_that_only_the_kernel_saw_leaves_its_nodes_ranks() -> None:
+    """A Python process of node-0 crashed: the node, its rank open."""
+    crash = host(HostSign.SEGFAULT, process="python3", pid=77)
+    [found] = proposed(host_fault, hang(crash))
+    assert (found.kind, found.nodes, found.ranks) == (Kind.RANK_CRASHED, ("node-0",), ())
+    assert found.suspects == (0, 1, 2, 3)
+
+
+def test_a_crash_of_another_program_is_none_of_a_rank() -> None:
+    assert proposed(host_fault, hang(host(HostSign.SEGFAULT, process="java", pid=77))) == []
+
+
+def test_all_adapters_of_a_node_do_not_fail_by_themselves() -> None:
+    """Four links of node-1 within a second: what they hang on, and node-1 is not evicted for it."""
+    links = [link(1, n / 9, device=f"ib{n}") for n in range(4)]
+    [found] = proposed(network_fault, hang(*links, quiet=()))
+    assert (found.nodes, found.spread) == ((), ("node-1",))
+
+
+def test_an_adapter_of_a_node_explains_who_is_accused() -> None:
+    """Two of four nodes accuse an address that no file explains; node-3 reports its own adapter."""
+    own = sign(Sign.NIC_ERROR, 12, STOPPED, detail="port error")
+    facts = running(own, *(accuse(rank, "10.9.9.9<4242>") for rank in (0, 4)), size=16)
+    [found] = proposed(network_fault, facts)
+    assert (found.nodes, found.ranks) == (("node-3",), (12,))
+    assert len(found.claims) == 3
+
+
+def test_two_crashes_of_two_nodes_are_two_faults() -> None:
+    """Clocks differ by seconds; an exception of one's own and a segmentation fault explain neither the other."""
+    one = sign(Sign.PYTHON_EXCEPTION, 1, STOPPED, detail="KeyError: 'text'")
+    other = sign(Sign.FATAL_SIGNAL, 6, STOPPED + 20 * S, detail="Segmentation fault")
+    [found] = proposed(program_error, hang(one, other, quiet=(1, 6)))
+    assert found.ranks == (1, 6)
+
+
+def test_a_signal_that_is_none_of_its_own_is_no_second_fault() -> None:
+    one = sign(Sign.PYTHON_EXCEPTION, 1, STOPPED, detail="KeyError: 'text'")
+    other = sign(Sign.FATAL_SIGNAL, 6, STOPPED + 20 * S, detail="Aborted")
+    [found] = proposed(program_error, hang(one, other, quiet=(1, 6)))
+    assert found.ranks == (1,)

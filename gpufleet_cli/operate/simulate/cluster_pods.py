@@ -61,6 +61,13 @@ def absence(story: Story) -> Absence:
     return gathered.draw(story, "absence").choices(found, (6, 2, 2))[0]
 
 
+def is_elastic(story: Story) -> bool:
+    """Whether the pods carry no index that is sure to be that of their ranks."""
+    if "-worker-" not in story.layout.pods[0] or len(story.layout.nodes) > MOST_ELASTIC:
+        return False
+    return gathered.draw(story, "controller").random() < 0.5
+
+
 # --- Lives ------------------------------------------------------------------------------------------
 
 
@@ -176,8 +183,8 @@ def _controller(story: Story, index: int) -> tuple[Json, Json, list[Json], list[
         ]
         args = ["--node-rank=$(JOB_COMPLETION_INDEX)", f"--master-addr={address}"]
         return labels, {"apiVersion": "batch/v1", "kind": "Job", **owner}, env, args
-    count = len(story.layout.nodes)
-    if count <= MOST_ELASTIC and gathered.draw(story, "controller").random() < 0.5:
+    if is_elastic(story):
+        count = len(story.layout.nodes)
         labels = {
             "training.kubeflow.org/job-name": job,
             "training.kubeflow.org/operator-name": "pytorchjob-controller",

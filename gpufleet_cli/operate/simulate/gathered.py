@@ -114,6 +114,16 @@ def names_nodes(story: Story) -> bool:
     return story.style.identity != "logs" or story.style.wrapper in by_wrapper
 
 
+def ties_ranks(story: Story, *, is_elastic: bool) -> bool:
+    """Whether any file tells which ranks ran on a node: a map, pods that carry their index, or logs of all
+    ranks that name their nodes."""
+    if story.style.identity == "topology":
+        return True
+    if story.style.identity == "pods" and not is_elastic:
+        return True
+    return names_nodes(story) and not story.style.rank0_only
+
+
 def boot_epoch(story: Story) -> int | None:
     """The Unix time of boot that topology.json states, for kernel logs that count from it. All nodes
     were booted together then."""

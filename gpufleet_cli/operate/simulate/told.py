@@ -25,6 +25,7 @@ DIFFERENT = frozenset({Class.SKIPPED, Class.REORDERED, Class.MISMATCH})
 OUT_OF_ORDER = frozenset({Class.SKIPPED, Class.REORDERED})
 # Faults of a kernel or a link: others wait with the guilty rank in one operation.
 TOGETHER = frozenset({Class.GPU_STALL, Class.XID_79, Class.XID_119})
+GPU_FAULTS = TOGETHER | {Class.XID_48, Class.XID_94, Class.XID_95}
 # Two ends of a link, and nothing that tells which of them, or of the links of the ring: a set at best.
 ENDS = frozenset({Class.LINK_IN_FLIGHT})
 HANGING = frozenset({Class.GPU_STALL, Class.LINK_IN_FLIGHT, Class.PARTIAL})
@@ -223,7 +224,9 @@ def _by_recorders(
             return _out_of_order(plan, seen, replay)
     known = seen.dumps | seen.timed_out.keys()
     everyone = frozenset(range(replay.layout.size))
-    pool = everyone - known - guilty
+    # A rank whose GPU stands still gives up like all others: its own timeout clears its host alone.
+    by_gpu = cls in GPU_FAULTS
+    pool = everyone - (seen.dumps if by_gpu else known) - guilty
     if among:
         pool &= among
     if len(known) < FEW_SEEN * replay.layout.size:

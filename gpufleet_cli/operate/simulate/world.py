@@ -17,6 +17,7 @@ from random import Random
 from gpufleet_cli.errors import UsageError
 from gpufleet_cli.operate.simulate import (
     cluster_files,
+    cluster_pods,
     dump_files,
     engine,
     faults,
@@ -100,7 +101,7 @@ def make(cls: Class, *, seed: int, size: int = 64, lost: float = 0.0) -> World:
     seen = Seen(
         dumps=frozenset(left),
         timed_out=logs.timed_out,
-        clues=(*logs.clues, *kernel.clues, *cluster.clues),
+        clues=_as_tied(story, (*logs.clues, *kernel.clues, *cluster.clues)),
         timing=story.style.timing,
         complete=logs.complete,
         lost=min(lost, 0.95),
@@ -109,6 +110,14 @@ def make(cls: Class, *, seed: int, size: int = 64, lost: float = 0.0) -> World:
     found = told.tell(plan, cls, seen, replay)
     truth = _truth(story, plan, found, lost)
     return World(files=files, truth=truth, story=story, clues=seen.clues)
+
+
+def _as_tied(story: Story, clues: tuple[Clue, ...]) -> tuple[Clue, ...]:
+    """A line that names a node leaves all ranks where no file tells which of them ran there."""
+    if gathered.ties_ranks(story, is_elastic=cluster_pods.is_elastic(story)):
+        return clues
+    everyone = tuple(range(story.layout.size))
+    return tuple(replace(c, ranks=everyone) if len(c.ranks) > 1 and c.nodes else c for c in clues)
 
 
 class _Draws:

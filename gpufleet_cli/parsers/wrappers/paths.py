@@ -4,6 +4,7 @@
     /var/log/containers/POD_NS_CONTAINER-ID.log                       its links
     TOP/RUNID/attempt_K/LOCALRANK/stdout.log                          torchrun --log-dir
     slurm-418822.out, run-418822-gpu-n03-12.out                       Slurm (%j, %N, %t)
+    TOP/containers/ID/ID-json.log                                     Docker, gathered in a folder a node
     worker-<id>-<job>-<pid>.out                                       Ray
     nvrx_log_HOST.log                                                 NVRx
     rank_12.log, gpu-node-7.rank3.err, node-3/ds.log, host_0_gpu-j05.output
@@ -13,6 +14,8 @@
 (('attempt', 2), ('container', 'pytorch'), ('namespace', 'ns1'), ('pod', 'train-0'), ('pod_uid', '8c1f77d0-5b10-4d2e-9f60-1a2b3c4d5e60'))
 >>> hints("gpu-b07/none_k3v9q1zt/attempt_0/3/stderr.log").who
 (('attempt', 0), ('local_rank', 3), ('node', 'gpu-b07'))
+>>> hints("logs/gpu-b07/containers/3f9c1d5e7a21/3f9c1d5e7a21-json.log").who
+(('node', 'gpu-b07'),)
 """
 
 from __future__ import annotations
@@ -49,6 +52,9 @@ _CONTAINER_LINK = re.compile(
 _TORCHRUN = re.compile(
     r"(?:(?:^|/)(?P<top>[^/]+)/)?(?P<run>[^/]+)/attempt_(?P<attempt>\d{1,6})/(?P<local_rank>\d{1,6})/"
     r"(?:std(?:out|err)\.log|error\.json)$"
+)
+_DOCKER = re.compile(
+    r"(?:^|/)(?P<top>[^/]+)/(?:var/lib/docker/)?containers/(?P<id>[0-9a-f]{12,64})/(?P=id)-json\.log$"
 )
 _RAY = re.compile(
     r"(?:^|/)(?:python-core-)?worker-[0-9a-f]{8,64}-[0-9a-f]{2,16}-(?P<pid>\d{1,10})\.(?:out|err)$"
@@ -182,6 +188,9 @@ def _from_layout(path: str) -> tuple[Who, bool, bool] | None:
         fields = _top(found["top"] or "")
         numbers = {"attempt": int(found["attempt"]), "local_rank": int(found["local_rank"])}
         return who_of({**fields, **numbers}), False, True
+    found = _DOCKER.search(path)
+    if found is not None and found["top"] not in ("docker", "lib", "var"):
+        return who_of({"node": found["top"]}), False, False
     found = _RAY.search(path)
     if found is not None:
         return who_of({"pid": int(found["pid"])}), True, True
