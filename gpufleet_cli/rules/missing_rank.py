@@ -166,7 +166,8 @@ def _log_claims(case: Case) -> list[Found]:
     seen = {rank for rank, silence in case.silence.items() if silence.known} | witnesses
     waiting = _explained(case)
     quiet = sorted((seen - witnesses) - ended - waiting)
-    absent = [rank for rank in case.world if rank not in seen | ended | waiting]
+    known = seen | ended | waiting
+    absent = [rank for rank in case.world if rank not in known]
     if not quiet:
         return _absent(case, witnesses, absent)
     behind = _behind(case, quiet)

@@ -323,7 +323,8 @@ def _is_innocent_exit(case: Case, rank: int, sign: PlacedSign) -> bool:
         and case.first_timeout_ns is not None
         and sign.at_ns >= case.first_timeout_ns
     )
-    return late or rank in case.witnesses
+    undated = sign.at_ns is None and bool(case.timeouts) and _after_timeout_in_stream(case, sign)
+    return late or undated or rank in case.witnesses
 
 
 def _kind(sign: PlacedSign) -> Kind:
