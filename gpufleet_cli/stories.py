@@ -132,7 +132,7 @@ def _placed(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         and h.xid is not None
         and len(h.nodes) == 1
         and not h.ranks
-        and max(c.weight for c in h.claims) >= GRAVE
+        and _is_grave(h)
     ]
     if len(bare) != 1 or len(faults) != 1 or not case.stop.stopped:
         return hypotheses
@@ -175,8 +175,7 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
                 case.topology.node_of(r) in (*specific.nodes, None) for r in located.ranks
             )
             if any(case.topology.node_of(r) is None for r in located.ranks):
-                is_grave = max(c.weight for c in specific.claims) >= GRAVE
-                is_hardware = specific.kind is Kind.HARDWARE and is_grave
+                is_hardware = specific.kind is Kind.HARDWARE and _is_grave(specific)
                 same = same and is_hardware and case.stop.stopped
             narrows = (specific.xid is not None or specific.narrows) and len(located.ranks) == 1
             ranks = located.ranks if same and narrows else specific.ranks
@@ -194,7 +193,7 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
         and bool(specific.nodes)
         and any(case.topology.node_of(r) in specific.nodes for r in located.suspects)
     )
-    nowhere = is_nowhere(case, specific, located)
+    nowhere = is_nowhere(case, specific, located) and _is_grave(specific)
     if not (inside or on_node or nowhere):
         return None
     return replace(
@@ -202,3 +201,8 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
         claims=specific.claims + located.claims[:1],
         collective=specific.collective or located.collective,
     )
+
+
+def _is_grave(hypothesis: Hypothesis) -> bool:
+    """Whether one line alone weighs enough to explain what nothing places on its node."""
+    return max((claim.weight for claim in hypothesis.claims), default=0.0) >= GRAVE

@@ -16,6 +16,7 @@ from dataclasses import replace
 from gpufleet_cli.facts import Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedXid
+from gpufleet_cli.reason.topology import normal_pci
 from gpufleet_cli.reason.xid_history import domain_faults
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import claim, ranks_text, waited_in
@@ -42,7 +43,8 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     seen: set[tuple[str | None, int | None, str | None]] = set()
     made: list[Hypothesis] = []
     for placed in case.xids:
-        key = (placed.node, placed.rank, placed.event.pci_bus_id)
+        # One GPU is written in two ways by its kernel and by NVML.
+        key = (placed.node, placed.rank, normal_pci(placed.event.pci_bus_id))
         if placed.event.origin in in_domain or key in seen or not _is_cause(placed):
             continue
         if _is_elsewhere(case, placed) or _is_sympathetic(case, placed):

@@ -69,6 +69,8 @@ def partial(s: Setting, cls: Class) -> Plan:
 def switch(s: Setting, cls: Class) -> Plan:
     """Two to four neighbouring nodes lose their links together."""
     count = min(len(s.layout.nodes) - 1, s.rng.randint(2, 4))
+    if count < 1:
+        raise NoPlaceError
     first = s.rng.randrange(len(s.layout.nodes) - count + 1)
     indexes = tuple(range(first, first + count))
     ranks = [r for i in indexes for r in s.layout.ranks_of(i)]
