@@ -80,7 +80,7 @@ def cast(
     _add_logged_groups(world, wanted, logged, roles)
     memberships = _memberships(world, set(wanted))
     scripts: dict[Role, Script | None] = {}
-    found: dict[int, Part] = {}
+    cast_as: dict[int, tuple[dict[Slot, Group], Script | None]] = {}
     for rank in wanted:
         own = recorder_world.slots(world, memberships.get(rank, []))
         key = recorder_world.role(world, rank, own)
@@ -92,11 +92,35 @@ def cast(
             if of is not None:
                 scripts.setdefault(of, _script(world, roles[of]))
                 script = scripts[of]
-        stands = None
-        if script is not None and rank in logged:
-            stands = _line_of(own, script, logged[rank])
-        found[rank] = Part(own, script, stands)
-    return found
+        cast_as[rank] = own, script
+    _add_unseen_groups(world, cast_as)
+    return {
+        rank: Part(own, script, _stands(own, script, logged.get(rank)))
+        for rank, (own, script) in cast_as.items()
+    }
+
+
+def _add_unseen_groups(
+    world: World, cast_as: Mapping[int, tuple[dict[Slot, Group], Script | None]]
+) -> None:
+    """Groups none of whose members left a dump, where as many missing ranks lack a group of their role
+    as such a group has: these are its members."""
+    lacking: dict[Slot, list[int]] = defaultdict(list)
+    for rank, (own, script) in cast_as.items():
+        for slot in set() if script is None else {line.slot for line in script.lines} - own.keys():
+            lacking[slot].append(rank)
+    for slot, ranks in sorted(lacking.items()):
+        desc, size, _ = slot
+        if len(ranks) == size:
+            name = f"({desc} of ranks without a dump)"
+            group = Group(len(world.groups), name, desc, tuple(sorted(ranks)), stated=True)
+            world.groups.append(group)
+            for rank in ranks:
+                cast_as[rank][0][slot] = group
+
+
+def _stands(own: Mapping[Slot, Group], script: Script | None, said: Logged | None) -> int | None:
+    return None if script is None or said is None else _line_of(own, script, said)
 
 
 def _add_logged_groups(
@@ -127,7 +151,7 @@ def _line_of(own: Mapping[Slot, Group], script: Script, logged: Logged) -> int |
         if line.seq == logged.seq
         and _is_called(line.kind.op, logged.op)
         and line.slot in own
-        and logged.group in (None, own[line.slot].name)
+        and (logged.group in (None, own[line.slot].name) or not own[line.slot].seen)
     ]
     return found[0] if len(found) == 1 else None
 

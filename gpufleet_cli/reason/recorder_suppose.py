@@ -288,9 +288,10 @@ class _Stage:
         return _Meeting(1 if stands else None, is_open=stands)
 
     def _standing(self, rank: int, what: _What) -> str:
-        """Whether a missing rank has still to come to an operation, or its log says where it is."""
+        """Whether a missing rank has still to come to an operation, is proven to be behind it, or says in
+        its log where it is."""
         part = self.parts.get(rank)
-        if part is None or part.stands is None or part.script is None:
+        if part is None or part.script is None:
             return "to come"
         found = [
             i
@@ -298,9 +299,11 @@ class _Stage:
             if part.own.get(line.slot) is what.group
             and (line.seq, line.kind.op) == (what.seq, what.op)
         ]
-        if part.stands in found:
-            return "here"
-        return "past" if found and found[0] < part.stands else "elsewhere"
+        if found and found[0] < self.starts[rank]:
+            return "past"
+        if part.stands is None:
+            return "to come"
+        return "here" if part.stands in found else "elsewhere"
 
     def _waits_in(self, rank: int, what: _What) -> bool:
         wait = self.world.waits.get(rank)
