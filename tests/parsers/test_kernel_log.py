@@ -536,7 +536,7 @@ def test_the_node_in_a_file_name(path: str, node: str | None) -> None:
 def test_a_host_that_syslog_cut_at_its_dot_is_the_files() -> None:
     """The file's name goes on where the line's host ends: that is the whole name of the node."""
     line = f"Jun  4 18:56:34 gpu-b08 kernel: [12.5] {BUS_LOSS}\n"
-    facts = kernel_log.parse(evidence("kernel/gpu-b08.cluster.kern.log", line.encode()))
+    facts = kernel_log.parse(evidence(line.encode(), "kernel/gpu-b08.cluster.kern.log"))
     assert {f.node for f in facts if isinstance(f, XidEvent)} == {"gpu-b08.cluster"}
 
 
