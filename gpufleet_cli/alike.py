@@ -164,6 +164,21 @@ def both_guilty(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
 
 def _wider(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """Of several ranks that stand still by themselves one has a cause of its own: it explains no other."""
+    pair = next((h for h in hypotheses if len(h.ranks) == 2 and total(h) >= BY_ITSELF), None)
+    part = next(
+        (
+            h
+            for h in hypotheses
+            if pair is not None
+            and h.kind in STALLS
+            and len(h.ranks) == 1
+            and h.ranks[0] in pair.ranks
+        ),
+        None,
+    )
+    if pair is not None and part is not None and not pair.generic:
+        joined = replace(pair, claims=(*pair.claims, *part.claims[:1]))
+        return [joined, *(h for h in hypotheses if h is not pair and h is not part)]
     wide = next((h for h in hypotheses if h.generic and len(h.ranks) == 2), None)
     if wide is None:
         return hypotheses

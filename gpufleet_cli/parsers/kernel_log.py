@@ -235,8 +235,11 @@ def _facts(lines: Iterator[tuple[int, KernelLine]], file: _File) -> Iterator[Fac
 
 
 def _node(line: KernelLine, file: _File) -> str | None:
-    """The line's own host wins, unless it is a name that every machine has."""
+    """The line's own host wins, unless it is a name that every machine has. Syslog cuts a host at its
+    first dot: where the file's name goes on after it, that is the whole name."""
     if line.host is None or line.host in ("localhost", "localhost.localdomain", "-", "(none)"):
+        return file.node
+    if file.node is not None and file.node.startswith(f"{line.host}."):
         return file.node
     return line.host
 

@@ -86,7 +86,10 @@ def _silent_pods(case: Case) -> Iterator[Hypothesis]:
             continue
         if case.topology.node_of_pod.get(pod) is not None or len(case.topology.by_pod) < 2:
             continue
-        if any(s.rank in ranks or s.fact.speaker.pod == pod for s in case.signs_of(*LAST_WORDS)):
+        if any(
+            s.rank in ranks or s.fact.speaker.pod == pod or set(s.fact.named_ranks) & set(ranks)
+            for s in case.signs_of(*LAST_WORDS)
+        ):
             continue
         first = min((case.silence[r] for r in ranks), key=lambda s: (s.last_ns or 0, s.rank))
         text = f"all {len(ranks)} ranks of {pod} fell silent{claims.when(first.last_ns)}, and no others"

@@ -424,7 +424,7 @@ def _container_exits(case: Case, known: set[int]) -> Iterator[Hypothesis]:
             generic=True,
             ranks=ranks if len(ranks) == 1 else (),
             suspects=() if len(ranks) == 1 else ranks,
-            nodes=() if pod.node is None else (pod.node,),
+            nodes=(pod.node,) if pod.node is not None and len(ranks) == 1 else (),
             onset_ns=container.finished_ns,
             degrades=True,
             reason_tag=_exit_words(code),

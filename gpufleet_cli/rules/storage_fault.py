@@ -65,6 +65,9 @@ def _storage(case: Case) -> Iterator[Hypothesis]:
     everywhere = len(nodes) > 1 or len(case.topology.by_node) <= 1 or bool(stuck)
     touched = nodes | {case.topology.node_of(r) for r in stuck}
     names = tuple(sorted(n for n in touched if n is not None))
+    if not names:  # no file tells nodes: the pods stand for them
+        pods = {place.pod for r in stuck if (place := case.topology.places.get(r)) is not None}
+        names = tuple(sorted(pod for pod in pods if pod is not None))
     server = next((h.event.server for h in down if h.event.server), None)
     count = len(names) or "several"
     yield Hypothesis(

@@ -533,6 +533,13 @@ def test_the_node_in_a_file_name(path: str, node: str | None) -> None:
     assert node == kernel_origin.node_of(path)
 
 
+def test_a_host_that_syslog_cut_at_its_dot_is_the_files() -> None:
+    """The file's name goes on where the line's host ends: that is the whole name of the node."""
+    line = f"Jun  4 18:56:34 gpu-b08 kernel: [12.5] {BUS_LOSS}\n"
+    facts = kernel_log.parse(evidence(line.encode(), "kernel/gpu-b08.cluster.kern.log"))
+    assert {f.node for f in facts if isinstance(f, XidEvent)} == {"gpu-b08.cluster"}
+
+
 def test_the_line_knows_its_host_better_than_the_file() -> None:
     """A central syslog holds many hosts; localhost is nobody's name."""
     text = f"{FEB} gpu-9 kernel: {BUS_LOSS}\n{FEB} localhost kernel: {BUS_LOSS}\n"

@@ -316,3 +316,11 @@ def test_a_signal_that_is_none_of_its_own_is_no_second_fault() -> None:
     other = sign(Sign.FATAL_SIGNAL, 6, STOPPED + 20 * S, detail="Aborted")
     [found] = proposed(program_error, hang(one, other, quiet=(1, 6)))
     assert found.ranks == (1,)
+
+
+def test_many_ranks_in_a_save_whose_nodes_nobody_tells() -> None:
+    """Pods stand for nodes: six ranks of two pods never came out of a save."""
+    stuck = (0, 1, 2, 4, 5, 6)
+    facts = hang(*saves(*stuck), *saves(3, 7, finished=True), quiet=stuck)  # type: ignore[arg-type]
+    [found] = proposed(storage_fault, without_nodes(facts))  # type: ignore[arg-type]
+    assert (found.kind, found.nodes, found.spread) == (Kind.STORAGE_STALL, (), ("pod-0", "pod-1"))

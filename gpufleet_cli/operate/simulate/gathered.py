@@ -104,8 +104,10 @@ def names_buses(story: Story) -> bool:
 
 
 def knows_buses(story: Story) -> bool:
-    """Whether any file tells whose GPU is at a PCI address: topology.json, or NCCL's init lines."""
-    return names_buses(story) or story.style.identity == "pods"
+    """Whether any file tells whose GPU is at a PCI address: topology.json, or NCCL's init lines (of which
+    a log of rank 0 alone holds one)."""
+    by_lines = story.style.identity == "pods" and not story.style.rank0_only
+    return names_buses(story) or by_lines
 
 
 def names_nodes(story: Story) -> bool:
