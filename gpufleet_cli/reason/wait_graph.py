@@ -324,9 +324,25 @@ def _without_cleared(
         flight=flight if left else (),
         blocked=blocked,
         share=min(1.0, sum(root.share for root in hidden)),
-        claims=claims_of_unknown(graph, kind, ranks, operation, blocked),
+        claims=_with_supposition(
+            claims_of_unknown(graph, kind, ranks, operation, blocked), len(innocent), bool(left)
+        ),
     )
     return [one, *rest]
+
+
+def _with_supposition(
+    claims: tuple[GraphClaim, ...], cleared: int, is_hidden: bool
+) -> tuple[GraphClaim, ...]:
+    """The first claim with why others without a dump are not in it."""
+    if not cleared or not is_hidden:
+        return claims
+    others = "1 other" if cleared == 1 else f"{cleared:,} others"
+    text = (
+        f"{claims[0].text}; had one of {others} without one stopped instead, operations that are open"
+        " would have ended"
+    )
+    return (replace(claims[0], text=text), *claims[1:])
 
 
 def _undisturbed(graph: Graph) -> list[Operation]:
