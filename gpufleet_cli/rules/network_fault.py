@@ -365,7 +365,7 @@ def _in_flight(case: Case) -> Iterator[Hypothesis]:
         return
     for root in graph.roots:
         if root.kind == "in-flight":
-            suspects, first, more = root.ranks, claims.FAIR, 0.2
+            suspects, first, more = root.ranks, claims.GOOD, 0.2
         elif root.kind == "hidden" and root.flight:
             # As likely as the loss of members' dumps by chance, beside a stop that took its dump along.
             suspects, more = root.flight, 0.0
