@@ -217,7 +217,7 @@ def _script(world: World, ranks: Sequence[int]) -> Script | None:
         return None
     best = max(able, key=lambda rank: (_progress(world.dumps[rank]), -rank))
     own = recorder_world.slots(world, world.own[best])
-    lines = _lines(world, best, own)
+    lines = lines_of(world, best, own)
     places: dict[Slot, list[int]] = defaultdict(list)
     seqs: dict[Slot, list[int]] = defaultdict(list)
     for i, line in enumerate(lines):
@@ -234,7 +234,7 @@ def _script(world: World, ranks: Sequence[int]) -> Script | None:
     return Script(tuple(lines), places, seqs, facing, rings, entered)
 
 
-def _lines(world: World, rank: int, own: Mapping[Slot, Group]) -> list[Line]:
+def lines_of(world: World, rank: int, own: Mapping[Slot, Group]) -> list[Line]:
     """What a rank has recorded, oldest first."""
     slot_of = {group.number: slot for slot, group in own.items()}
     numbers = world.own[rank]
@@ -265,7 +265,7 @@ def _all_facing(
         if len(found) == len(at):
             break
         slots = recorder_world.slots(world, world.own[rank])
-        theirs = _lines(world, rank, slots)
+        theirs = lines_of(world, rank, slots)
         for i, facing in _facing(world, rank, slots, theirs).items():
             mine = at.get((theirs[i].slot, theirs[i].seq))
             if mine is not None and lines[mine].kind.peers == theirs[i].kind.peers:
@@ -276,7 +276,7 @@ def _all_facing(
 def other_number(world: World, rank: int, group: Group, op: OpenOp) -> int | None:
     """The other side's number of a transfer that a rank has open, where both left a dump."""
     own = recorder_world.slots(world, world.own[rank])
-    lines = _lines(world, rank, own)
+    lines = lines_of(world, rank, own)
     for i, (_, number) in _facing(world, rank, own, lines).items():
         line = lines[i]
         if own[line.slot] is group and line.seq == op.seq and line.kind.peers == op.peers:

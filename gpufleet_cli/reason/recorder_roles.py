@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gpufleet_cli.facts import Origin
-from gpufleet_cli.parsers.recorder_program import operations, unpack
 from gpufleet_cli.reason import recorder_world
+from gpufleet_cli.reason.recorder_cast import Line, lines_of
 from gpufleet_cli.reason.recorder_finding import GraphClaim, Mismatch, Side
 from gpufleet_cli.reason.recorder_words import called, ranks_text
 from gpufleet_cli.reason.recorder_world import Group, Role, Slot, World
@@ -77,17 +77,15 @@ def _by_role(
 
 
 def _program(world: World, rank: int, own: Mapping[Slot, Group]) -> list[Call]:
-    slot_of = {group.number: slot for slot, group in own.items()}
-    numbers = world.own[rank]
-    found = []
-    for kind, seq in operations(unpack(world.dumps[rank].program)):
-        slot = slot_of.get(numbers[kind.group])
-        if slot is not None:
-            # All-to-all has other sizes on each rank, and a ring other peers.
-            is_loose = kind.is_p2p or bool(kind.peers) or "all_to_all" in kind.op
-            sizes, dtypes = ("", "") if is_loose else (kind.sizes, kind.dtypes)
-            found.append((slot, kind.is_p2p, seq, kind.op, sizes, dtypes))
-    return found
+    return [_call(line) for line in lines_of(world, rank, own)]
+
+
+def _call(line: Line) -> Call:
+    """What has to agree: all-to-all has other sizes on each rank, and a ring other peers."""
+    kind = line.kind
+    is_loose = kind.is_p2p or bool(kind.peers) or "all_to_all" in kind.op
+    sizes, dtypes = ("", "") if is_loose else (kind.sizes, kind.dtypes)
+    return line.slot, kind.is_p2p, line.seq, kind.op, sizes, dtypes
 
 
 def _first_difference(

@@ -19,15 +19,15 @@ from gpufleet_cli.operate.simulate.story import Story
 
 WRAPPERS = (
     "torchrun-tree",
-    "rank-files",
-    "pod-files",
     "kubectl-prefix",
+    "pod-files",
     "cri",
     "docker-json",
     "loki-json",
     "stern",
     "srun-label",
     "cloudwatch",
+    "rank-files",
 )
 ONE_FILE_A_RANK = frozenset({"torchrun-tree", "rank-files"})
 NAMESPACE, CONTAINER = identities.NAMESPACE, identities.CONTAINER

@@ -25,6 +25,7 @@ from gpufleet_cli.operate.simulate import (
     kernel_files,
     layout,
     log_files,
+    log_wrappers,
     programs,
     teardown,
     told,
@@ -52,18 +53,6 @@ STEPS, SLOW_STEPS = 3, 12
 TRIES = 30
 EPOCH_NS = 1_772_000_000_000_000_000
 FRAMEWORKS = ("torchtitan", "megatron", "deepspeed", "lightning", "nemo", "plain")
-WRAPPERS = (
-    "torchrun-tree",
-    "kubectl-prefix",
-    "pod-files",
-    "cri",
-    "docker-json",
-    "loki-json",
-    "stern",
-    "srun-label",
-    "cloudwatch",
-    "rank-files",
-)
 SKEWS_S = (0.0, 0.1, 30.0)
 
 
@@ -209,7 +198,7 @@ def _style(rng: Random, *, no_dumps: bool) -> Style:
     torch = rng.choice(("2.4", "2.6", "2.8", "2.10") + (("2.1",) if no_dumps else ()))
     return Style(
         framework=rng.choice(FRAMEWORKS),
-        wrapper=rng.choice(WRAPPERS),
+        wrapper=rng.choice(log_wrappers.WRAPPERS),
         torch=torch,
         timing=rng.random() < 0.4,
         frames=rng.random() < 0.7,
