@@ -25,7 +25,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -273,13 +272,9 @@ def run_all(todo: Sequence[Plan], options: Options, *, processes: int) -> Iterat
         read_dumps_here()
         yield from map(work, todo)
         return
-    with ProcessPoolExecutor(
-        processes,
-        mp_context=multiprocessing.get_context("forkserver"),
-        initializer=read_dumps_here,
-        max_tasks_per_child=WORLDS_PER_PROCESS,
-    ) as pool:
-        yield from pool.map(work, todo)
+    context = multiprocessing.get_context("forkserver")
+    with context.Pool(processes, read_dumps_here, maxtasksperchild=WORLDS_PER_PROCESS) as pool:
+        yield from pool.imap(work, todo)
 
 
 def progress(done: int, total: int) -> None:
