@@ -26,23 +26,6 @@ NODE_DEATH = {
     HostSign.REBOOT: "the node rebooted",
 }
 MILDER = {HostSign.PCIE_LINK_DOWN: claims.MODEST, HostSign.PCIE_ERROR: claims.GOOD}
-# Whoever says one of these of its end was alive to say it: its node did not just go.
-LAST_WORDS = (
-    Sign.ROOT_CAUSE_BLOCK,
-    Sign.CHILD_FAILED,
-    Sign.CHILD_SIGTERM,
-    Sign.TASK_EXIT,
-    Sign.AGENT_TOLD_TO_STOP,
-    Sign.PYTHON_EXCEPTION,
-    Sign.FATAL_SIGNAL,
-    Sign.CUDA_ERROR,
-    Sign.ECC_ERROR,
-    Sign.NIC_ERROR,
-    Sign.PEER_UNREACHABLE,
-    Sign.PEER_CLOSED,
-    Sign.DUMP_SIGNAL_OTHER,
-)
-NO_DUMP = ("missing", "unreadable", "stale")
 NODE_EVENTS = frozenset({"NodeNotReady", "NodeNotSchedulable", "TaintManagerEviction", "Rebooted"})
 
 
@@ -58,7 +41,6 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         timely = [c for c in listed if _is_timely(case, name, c)]
         if timely and (not job_nodes or homeless or name in job_nodes):
             yield _dead_node(case, name, timely)
-    yield from _silent_pods(case)
     for node in case.nodes:
         have, should = node.gpus_allocatable, node.gpus_capacity
         if have is not None and should is not None and have < should:
@@ -68,52 +50,6 @@ def propose(case: Case) -> Iterator[Hypothesis]:
 def _homeless(case: Case) -> tuple[int, ...]:
     """Ranks that no file places on a node."""
     return tuple(r for r in case.world if case.topology.node_of(r) is None)
-
-
-def _silent_pods(case: Case) -> Iterator[Hypothesis]:
-    """All ranks of a pod fell silent and all others waited, where nobody tells its node: the node, or what
-    runs on it. (Where the node is known, `missing_rank` says it of the node.)"""
-    quiet = claims.quiet_ranks(case)
-    if not case.witnesses or case.signs_of(Sign.SHIPPER_LOSS):
-        return
-    dumped = (
-        set()
-        if case.graph is None
-        else {r for r, s in case.graph.standing.items() if s.standing not in NO_DUMP}
-    )
-    for pod, ranks in sorted(case.topology.by_pod.items()):
-        if len(ranks) < 2 or set(ranks) != quiet or set(ranks) & dumped:
-            continue
-        if case.topology.node_of_pod.get(pod) is not None or len(case.topology.by_pod) < 2:
-            continue
-        if any(
-            s.rank in ranks or s.fact.speaker.pod == pod or set(s.fact.named_ranks) & set(ranks)
-            for s in case.signs_of(*LAST_WORDS)
-        ):
-            continue
-        first = min((case.silence[r] for r in ranks), key=lambda s: (s.last_ns or 0, s.rank))
-        text = f"all {len(ranks)} ranks of {pod} fell silent{claims.when(first.last_ns)}, and no others"
-        yield Hypothesis(
-            kind=Kind.RANK_MISSING,
-            rule=NAME,
-            summary=f"All {len(ranks)} ranks of {pod} fell silent, and no others: its node, or what runs"
-            " on it.",
-            claims=(
-                claim(text, first.origin, claims.OUTLIER),
-                claim(
-                    f"{len(case.witnesses)} others waited until their watchdogs gave up",
-                    case.timeouts[0].fact.origin,
-                    claims.FAIR,
-                ),
-            ),
-            remedy=Remedy.PROCESS,
-            ranks=ranks,
-            collective=claims.waited_in(case),
-            onset_ns=case.onset_ns,
-            worsens=None,
-            reason_tag="pod silent",
-            would_settle=f"the node of {pod}, its kernel log and its state",
-        )
 
 
 Death = tuple[str, Claim]

@@ -196,17 +196,12 @@ def without_nodes(facts: list[object]) -> list[object]:
     return [replace(f, node=None) if isinstance(f, IdentityLink) else f for f in facts]
 
 
-def test_a_pod_whose_ranks_all_fall_silent_together() -> None:
-    """Nobody tells the node of pod-1; its four ranks say no word of an end."""
+def test_a_pod_whose_ranks_all_fall_silent_together_is_a_set() -> None:
+    """Nothing names what its four ranks have in common: none of them is named, and nobody else."""
     facts = without_nodes(hang(quiet=range(4, 8), size=16))
-    [found] = proposed(node_fault, facts)  # type: ignore[arg-type]
-    assert (found.kind, found.ranks) == (Kind.RANK_MISSING, (4, 5, 6, 7))
-
-
-def test_a_pod_whose_agent_speaks_of_an_exit_did_not_just_go() -> None:
-    ended = sign(Sign.CHILD_FAILED, 5, STOPPED, named_ranks=(5,), exit_code=1)
-    facts = without_nodes(hang(ended, quiet=range(4, 8), size=16))
-    assert proposed(node_fault, facts) == []  # type: ignore[arg-type]
+    found = verdict(facts)  # type: ignore[arg-type]
+    assert (found.kind, found.culprits) == (Kind.UNDECIDABLE, ())
+    assert found.alternatives[0].ranks == (4, 5, 6, 7)
 
 
 # --- storage_fault -------------------------------------------------------------------------------
