@@ -157,29 +157,8 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
     if not located.ranks and not specific.ranks and is_of_one_rank(case, specific, located):
         return narrowed_to_rank(case, specific, located)
     if located.ranks:
-        if specific.ranks:
-            same = bool(set(specific.ranks) & set(located.ranks))
-            ranks = tuple(sorted({*specific.ranks, *located.ranks}))
-            if (
-                same
-                and set(specific.ranks) < set(located.ranks)
-                and located.kind is Kind.RANK_MISSING
-            ):
-                pass  # several stopped, each for itself, and one of them says why
-            elif not set(located.ranks) <= set(specific.ranks):
-                return None
-            else:
-                ranks = specific.ranks
-        else:
-            same = bool(specific.nodes) and all(
-                case.topology.node_of(r) in (*specific.nodes, None) for r in located.ranks
-            )
-            if any(case.topology.node_of(r) is None for r in located.ranks):
-                is_hardware = specific.kind is Kind.HARDWARE and _is_grave(specific)
-                same = same and is_hardware and case.stop.stopped
-            narrows = (specific.xid is not None or specific.narrows) and len(located.ranks) == 1
-            ranks = located.ranks if same and narrows else specific.ranks
-        if not same:
+        ranks = _of_both(case, specific, located)
+        if ranks is None:
             return None
         return replace(
             specific,
@@ -201,6 +180,26 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
         claims=specific.claims + located.claims[:1],
         collective=specific.collective or located.collective,
     )
+
+
+def _of_both(case: Case, specific: Hypothesis, located: Hypothesis) -> tuple[int, ...] | None:
+    """The ranks of a story that names some, told with a cause; None where they are two stories."""
+    mine, theirs = set(specific.ranks), set(located.ranks)
+    if mine:
+        if theirs <= mine:
+            return specific.ranks
+        # Several stopped, each for itself, and one of them says why.
+        several = mine < theirs and located.kind is Kind.RANK_MISSING
+        return tuple(sorted(theirs)) if several else None
+    nodes = {case.topology.node_of(rank) for rank in theirs}
+    if not specific.nodes or not nodes <= {*specific.nodes, None}:
+        return None
+    if None in nodes:
+        is_hardware = specific.kind is Kind.HARDWARE and _is_grave(specific)
+        if not (is_hardware and case.stop.stopped):
+            return None
+    narrows = (specific.xid is not None or specific.narrows) and len(theirs) == 1
+    return located.ranks if narrows else ()
 
 
 def _is_grave(hypothesis: Hypothesis) -> bool:

@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from gpufleet_cli.bundle import Evidence
 from gpufleet_cli.facts import Gap, LogSign, Origin, Sign, Speaker, XidEvent
+from gpufleet_cli.operate.simulate.story import Class
+from gpufleet_cli.operate.simulate.truth import Truth
 from gpufleet_cli.verdict import (
     Action,
     Alternative,
@@ -421,3 +423,27 @@ def undecidable_triage() -> Triage:
             lost_recompute_gpu_hours=None,
         ),
     )
+
+
+def made_truth(**known: object) -> Truth:
+    """Rank 12's GPU stopped the job, and the files single it out."""
+    made = Truth(
+        cls=Class.XID_79,
+        seed=1,
+        size=64,
+        lost=0.0,
+        kinds=frozenset({Kind.HARDWARE}),
+        culprits=frozenset({12}),
+        nodes=frozenset({"n1"}),
+        by_node=False,
+        may_name=frozenset(),
+        told=frozenset({12}),
+        decided=True,
+        settle="",
+        side="hardware",
+        stopped=True,
+        as_of_ns=ABORTED_NS,
+        node_of=tuple(f"n{rank // 8}" for rank in range(64)),
+        summary="xid-79: 12",
+    )
+    return replace(made, **known)  # type: ignore[arg-type]

@@ -58,12 +58,6 @@ def _skip(content: str, at: int) -> int:
     return at
 
 
-def is_cut(data: bytes) -> bool:
-    """Whether a JSON file ends too early."""
-    end = data.rstrip()[-1:]
-    return end not in (b"}", b"]")
-
-
 def salvage(data: bytes, key: str) -> list[object]:
     """The whole elements of the list `key` in a document that is cut off or broken further down."""
     content = data.decode("utf-8", "replace")

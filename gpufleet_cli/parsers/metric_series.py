@@ -49,11 +49,6 @@ class Series:
     entry: int
 
 
-def is_exposition(head: bytes) -> bool:
-    """Text that an exporter serves."""
-    return head[:1] != b"{" and (b"# HELP " in head or b"# TYPE " in head or b"DCGM_FI_" in head)
-
-
 def read(data: bytes) -> Iterator[Series]:
     """Every series of a file."""
     start = data[:256].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]

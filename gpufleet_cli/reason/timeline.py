@@ -5,7 +5,6 @@ A checkpoint counts when it is durable (a finished or finalised line); staged or
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -357,12 +356,3 @@ def _plausible_start(begun: Placed[LogSign] | None, done: Placed[LogSign]) -> in
     if begun is None or begun.at_ns is None or done.at_ns is None:
         return None
     return begun.at_ns if 0 <= (done.at_ns - begun.at_ns) / NS < NOT_A_SAVE_S else None
-
-
-def group_by_rank(placed: Iterable[Placed[LogSign]]) -> dict[int, list[Placed[LogSign]]]:
-    """Signs per rank; those without a rank are left out."""
-    found: dict[int, list[Placed[LogSign]]] = defaultdict(list)
-    for sign in placed:
-        if sign.rank is not None:
-            found[sign.rank].append(sign)
-    return found

@@ -7,7 +7,7 @@ see a slow disk that logs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from gpufleet_cli.facts import HostSign, Sign
 from gpufleet_cli.reason import Case
@@ -61,13 +61,9 @@ def _storage(case: Case) -> Iterator[Hypothesis]:
         origin = first.fact.origin if first is not None else open_save and open_save.origin
         found.append(claim(text, origin or None, claims.GOOD))
     found.extend(about(s, s.fact.text[:110], claims.FAIR) for s in full[:2])
-    nodes = {h.node for h in [*down, *broken]} - {None}
+    nodes = {h.node for h in [*down, *broken] if h.node is not None}
     everywhere = len(nodes) > 1 or len(case.topology.by_node) <= 1 or bool(stuck)
-    touched = nodes | {case.topology.node_of(r) for r in stuck}
-    names = tuple(sorted(n for n in touched if n is not None))
-    if not names:  # no file tells nodes: the pods stand for them
-        pods = {place.pod for r in stuck if (place := case.topology.places.get(r)) is not None}
-        names = tuple(sorted(pod for pod in pods if pod is not None))
+    names = _touched(case, nodes, stuck)
     server = next((h.event.server for h in down if h.event.server), None)
     count = len(names) or "several"
     yield Hypothesis(
@@ -89,6 +85,16 @@ def _storage(case: Case) -> Iterator[Hypothesis]:
         reason_tag="storage",
         would_settle="the state of the file server",
     )
+
+
+def _touched(case: Case, nodes: Collection[str], stuck: Collection[int]) -> tuple[str, ...]:
+    """The nodes that report the storage or hold a stuck rank; where no file tells nodes, the pods."""
+    touched = {*nodes, *(case.topology.node_of(rank) for rank in stuck)} - {None}
+    if not touched:
+        touched = {
+            place.pod for r in stuck if (place := case.topology.places.get(r)) is not None
+        } - {None}
+    return tuple(sorted(name for name in touched if name is not None))
 
 
 def _first_weight(host: PlacedHost, *, alone: bool) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -22,7 +21,6 @@ from gpufleet_cli.operate.simulate.drill_id import (
     encode,
 )
 from gpufleet_cli.operate.simulate.story import Class
-from gpufleet_cli.operate.simulate.truth import Truth
 from gpufleet_cli.verdict import Action, Kind
 
 NODES = tuple(f"n{rank // 8}" for rank in range(64))
@@ -72,30 +70,6 @@ def test_every_class_has_its_words() -> None:
 # --- Answers -------------------------------------------------------------------------------------
 
 
-def truth(**known: object) -> Truth:
-    """Rank 12's GPU stopped the job, and the files single it out."""
-    made = Truth(
-        cls=Class.XID_79,
-        seed=1,
-        size=64,
-        lost=0.0,
-        kinds=frozenset({Kind.HARDWARE}),
-        culprits=frozenset({12}),
-        nodes=frozenset({"n1"}),
-        by_node=False,
-        may_name=frozenset(),
-        told=frozenset({12}),
-        decided=True,
-        settle="",
-        side="hardware",
-        stopped=True,
-        as_of_ns=builders.ABORTED_NS,
-        node_of=NODES,
-        summary="xid-79: 12",
-    )
-    return replace(made, **known)  # type: ignore[arg-type]
-
-
 OPEN = {"told": frozenset(ON_N1), "decided": False}
 NOBODY = {
     "cls": Class.SWITCH,
@@ -114,7 +88,7 @@ def marked(
     action: Action | None = None,
 ) -> Marked:
     answer = Answer(kind=kind, ranks=ranks, nodes=nodes, action=action)
-    return mark(truth(**known), answer, builders.triage())
+    return mark(builders.made_truth(**known), answer, builders.triage())
 
 
 @pytest.mark.parametrize(

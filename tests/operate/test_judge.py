@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import builders
 import pytest
@@ -28,30 +27,6 @@ AGAIN = one_more_failure_gpu_hours(64)
 INNOCENT_NODE = cost.gpu_hours(8, NODE_OUT_S)
 
 
-def truth(**known: object) -> Truth:
-    """Rank 12's GPU stopped the job, and the files single it out."""
-    made = Truth(
-        cls=Class.XID_79,
-        seed=1,
-        size=64,
-        lost=0.0,
-        kinds=frozenset({Kind.HARDWARE}),
-        culprits=frozenset({12}),
-        nodes=frozenset({"n1"}),
-        by_node=False,
-        may_name=frozenset(),
-        told=frozenset({12}),
-        decided=True,
-        settle="",
-        side="hardware",
-        stopped=True,
-        as_of_ns=builders.ABORTED_NS,
-        node_of=NODES,
-        summary="xid-79: 12",
-    )
-    return replace(made, **known)  # type: ignore[arg-type]
-
-
 def nobody(**known: object) -> Truth:
     """A job that is well and runs."""
     fixed = {
@@ -63,11 +38,11 @@ def nobody(**known: object) -> Truth:
         "side": "neither",
         "stopped": False,
     }
-    return truth(**{**fixed, **known})
+    return builders.made_truth(**{**fixed, **known})
 
 
 def undecided(**known: object) -> Truth:
-    return truth(**{"told": frozenset(range(8, 16)), "decided": False, **known})
+    return builders.made_truth(**{"told": frozenset(range(8, 16)), "decided": False, **known})
 
 
 def says(
@@ -109,7 +84,7 @@ def leaves(*ranks: int) -> Triage:
 
 def test_the_right_rank_and_kind() -> None:
     """All is well, and costs nothing."""
-    assert judge(truth(), says(Kind.HARDWARE, 12)) == Judged(
+    assert judge(builders.made_truth(), says(Kind.HARDWARE, 12)) == Judged(
         right=True,
         exact=True,
         set_right=False,
@@ -143,26 +118,28 @@ def test_the_right_rank_and_kind() -> None:
 )
 def test_anything_else_is_not_exact(answer: Triage) -> None:
     """Where the files single the rank out, exactly it has to be named, with its kind."""
-    found = judge(truth(), answer)
+    found = judge(builders.made_truth(), answer)
     assert not found.exact
     assert not found.right
 
 
 def test_rank_zero_is_a_rank() -> None:
     """Not known and 0 are two things."""
-    first = truth(culprits=frozenset({0}), nodes=frozenset({"n0"}), told=frozenset({0}))
+    first = builders.made_truth(
+        culprits=frozenset({0}), nodes=frozenset({"n0"}), told=frozenset({0})
+    )
     assert judge(first, says(Kind.HARDWARE, 0)).exact
     assert not judge(first, says(Kind.HARDWARE)).exact
 
 
 def test_two_guilty_ranks_are_both_wanted() -> None:
     """Half of the truth is not the truth."""
-    both = truth(culprits=frozenset({12, 40}), nodes=frozenset({"n1", "n5"}))
+    both = builders.made_truth(culprits=frozenset({12, 40}), nodes=frozenset({"n1", "n5"}))
     assert judge(both, says(Kind.HARDWARE, 40, 12)).exact
     assert not judge(both, says(Kind.HARDWARE, 12)).exact
 
 
-NODE_DEATH = truth(
+NODE_DEATH = builders.made_truth(
     cls=Class.NODE_DEATH,
     culprits=frozenset(range(8, 16)),
     told=frozenset(range(8, 16)),
@@ -275,9 +252,9 @@ def test_a_world_that_accepts_no_answer() -> None:
 
 def test_what_confidence_speaks_of() -> None:
     """Of a set: that the guilty are in it. Of no set: nothing."""
-    assert judge(truth(), leaves(11, 12)).held is True
-    assert judge(truth(), leaves(11)).held is False
-    assert judge(truth(), leaves()).held is None
+    assert judge(builders.made_truth(), leaves(11, 12)).held is True
+    assert judge(builders.made_truth(), leaves(11)).held is False
+    assert judge(builders.made_truth(), leaves()).held is None
     assert judge(nobody(), leaves(3)).held is False
     assert judge(nobody(), says(Kind.HEALTHY, action=Action.NONE)).held is True
 
@@ -287,7 +264,7 @@ def test_what_confidence_speaks_of() -> None:
 
 def test_an_innocent_in_an_eviction() -> None:
     """The rank, and its node."""
-    found = judge(truth(), says(Kind.HARDWARE, 12, 40))
+    found = judge(builders.made_truth(), says(Kind.HARDWARE, 12, 40))
     assert (found.innocent_ranks, found.innocent_nodes) == ((40,), ("n5",))
     assert found.acted_on_innocents
     assert not found.node_right
@@ -296,14 +273,14 @@ def test_an_innocent_in_an_eviction() -> None:
 def test_a_cordon_for_a_node_that_no_culprit_names() -> None:
     """What the advice is for counts, not the name alone."""
     answer = says(Kind.HARDWARE, 12, acts_on=("n1", "n6"), action=Action.CORDON_AT_CHECKPOINT)
-    found = judge(truth(), answer)
+    found = judge(builders.made_truth(), answer)
     assert found.exact
     assert found.innocent_nodes == ("n6",)
 
 
 def test_to_name_is_not_to_act() -> None:
     """A wrong name with advice that touches no node wrongs nobody."""
-    found = judge(truth(), says(Kind.RANK_CRASHED, 40, action=Action.RESTART_JOB))
+    found = judge(builders.made_truth(), says(Kind.RANK_CRASHED, 40, action=Action.RESTART_JOB))
     assert not found.acts
     assert not found.acted_on_innocents
 
@@ -322,13 +299,13 @@ def test_to_name_is_not_to_act() -> None:
 )
 def test_sides(side: str, kind: Kind, expected: tuple[bool, bool]) -> None:
     """A rank that is missing says nothing of why."""
-    found = judge(truth(side=side, kinds=frozenset({Kind.HOST_OOM})), says(kind, 12))
+    found = judge(builders.made_truth(side=side, kinds=frozenset({Kind.HOST_OOM})), says(kind, 12))
     assert (found.software_called_hardware, found.hardware_called_software) == expected
 
 
 def test_a_kind_that_the_world_accepts_is_on_no_wrong_side() -> None:
     """A GPU fault of which only the crash is in the files."""
-    known = truth(kinds=frozenset({Kind.HARDWARE, Kind.RANK_CRASHED}))
+    known = builders.made_truth(kinds=frozenset({Kind.HARDWARE, Kind.RANK_CRASHED}))
     assert not judge(known, says(Kind.RANK_CRASHED, 12)).hardware_called_software
 
 
@@ -343,14 +320,14 @@ def test_a_healthy_job_called_ill() -> None:
 def test_a_node_that_is_not_stated_is_not_right() -> None:
     """What is not stated cannot be cordoned; where no node is guilty the question does not arise."""
     bare = builders.verdict(Kind.HARDWARE, culprits=(Culprit(rank=12),))
-    assert judge(truth(), builders.triage(verdict=bare)).node_right is False
+    assert judge(builders.made_truth(), builders.triage(verdict=bare)).node_right is False
     assert judge(nobody(), says(Kind.STRAGGLER, 4)).node_right is None
-    assert judge(truth(), leaves(12)).node_right is None
+    assert judge(builders.made_truth(), leaves(12)).node_right is None
 
 
 # --- Regret --------------------------------------------------------------------------------------
 
-STOPPED_BY_CODE = truth(
+STOPPED_BY_CODE = builders.made_truth(
     cls=Class.MISMATCH, kinds=frozenset({Kind.COLLECTIVE_MISMATCH}), side="software"
 )
 OUTAGE = nobody(cls=Class.STORAGE, kinds=frozenset({Kind.STORAGE_STALL}), stopped=True)
@@ -359,13 +336,17 @@ OUTAGE = nobody(cls=Class.STORAGE, kinds=frozenset({Kind.STORAGE_STALL}), stoppe
 @pytest.mark.parametrize(
     ("of", "answer", "hours"),
     [
-        (truth(), leaves(12), LOOK),
-        (truth(), says(Kind.HARDWARE, 40), AGAIN + INNOCENT_NODE),
-        (truth(), says(Kind.HARDWARE, 12, 40), INNOCENT_NODE),
-        (truth(), says(Kind.RANK_CRASHED, 12, action=Action.RESTART_JOB), AGAIN),
-        (truth(), says(Kind.CUDA_OOM, 12, action=Action.FIX_CODE), AGAIN + LOOK),
-        (truth(), says(Kind.HEALTHY, action=Action.NONE), cost.gpu_hours(64, UNNOTICED_S)),
-        (truth(), says(Kind.HARDWARE, 12, action=Action.CORDON_AT_CHECKPOINT), LOOK),
+        (builders.made_truth(), leaves(12), LOOK),
+        (builders.made_truth(), says(Kind.HARDWARE, 40), AGAIN + INNOCENT_NODE),
+        (builders.made_truth(), says(Kind.HARDWARE, 12, 40), INNOCENT_NODE),
+        (builders.made_truth(), says(Kind.RANK_CRASHED, 12, action=Action.RESTART_JOB), AGAIN),
+        (builders.made_truth(), says(Kind.CUDA_OOM, 12, action=Action.FIX_CODE), AGAIN + LOOK),
+        (
+            builders.made_truth(),
+            says(Kind.HEALTHY, action=Action.NONE),
+            cost.gpu_hours(64, UNNOTICED_S),
+        ),
+        (builders.made_truth(), says(Kind.HARDWARE, 12, action=Action.CORDON_AT_CHECKPOINT), LOOK),
         (STOPPED_BY_CODE, says(Kind.COLLECTIVE_MISMATCH, 12, action=Action.FIX_CODE), 0.0),
         (STOPPED_BY_CODE, says(Kind.COLLECTIVE_MISMATCH, 13, action=Action.FIX_CODE), LOOK),
         (
@@ -395,7 +376,7 @@ def test_a_healthy_job_left_alone_costs_nothing() -> None:
         assert judge(nobody(), answer).regret_gpu_hours == 0.0
 
 
-SLOW = truth(cls=Class.SLOW_GPU, kinds=frozenset({Kind.STRAGGLER}), stopped=False)
+SLOW = builders.made_truth(cls=Class.SLOW_GPU, kinds=frozenset({Kind.STRAGGLER}), stopped=False)
 
 
 def test_a_slow_gpu_at_the_boundary() -> None:
@@ -408,7 +389,9 @@ def test_a_slow_gpu_at_the_boundary() -> None:
     assert other.regret_gpu_hours > watch.regret_gpu_hours + INNOCENT_NODE
 
 
-@pytest.mark.parametrize("of", [truth(), nobody(), SLOW, OUTAGE, STOPPED_BY_CODE, NODE_DEATH])
+@pytest.mark.parametrize(
+    "of", [builders.made_truth(), nobody(), SLOW, OUTAGE, STOPPED_BY_CODE, NODE_DEATH]
+)
 @pytest.mark.parametrize("action", list(Action))
 def test_regret_is_never_a_gain(of: Truth, action: Action) -> None:
     """Nobody does better than the one who knows."""

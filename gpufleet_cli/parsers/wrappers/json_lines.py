@@ -32,7 +32,6 @@ OBJECTS = (
 )
 """Ways to read an object, from the most telling keys to the least."""
 
-_MAX_NESTING = 64
 _decode = msgspec.json.Decoder(type=dict).decode
 
 
