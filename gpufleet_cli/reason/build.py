@@ -362,17 +362,19 @@ def _placed(
 ) -> tuple[Placed[T], ...]:
     found = []
     for fact in facts:
-        node = places.node_of_speaker(fact.speaker)
         at_ns = None if isinstance(fact, Progress) else fact.at_ns
         rank = places.by_speaker.get(fact.speaker)
+        clock = places.clock_of(fact.speaker)
         if rank is None and isinstance(fact, WatchdogTimeout | GroupStatus):
             rank = _rank_in_world(fact, places)
         found.append(
             Placed(
                 fact=fact,
                 rank=rank,
-                node=node,
-                at_ns=clocks.corrected(at_ns, node, offsets),
+                node=places.node_of_speaker(fact.speaker),
+                at_ns=clocks.corrected(at_ns, clock, offsets),
+                clock=clock,
+                clock_error_s=clocks.error_s(clock, offsets, unknown_s=clocks.UNKNOWN_ERROR_S),
             )
         )
     return tuple(
@@ -414,7 +416,9 @@ def _place_progress(
         replace(
             p,
             at_ns=clocks.corrected(
-                p.fact.points[-1].at_ns if p.fact.points else None, p.node, offsets
+                p.fact.points[-1].at_ns if p.fact.points else None,
+                places.clock_of(p.fact.speaker),
+                offsets,
             ),
         )
         for p in placed

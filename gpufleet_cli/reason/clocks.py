@@ -22,6 +22,8 @@ MIN_SHARED_STEPS = 3
 MOST_STAMPS, FEWEST_STAMPS = 600_000, 32
 """A clock's offset needs some steps and not all: of many series only the newest are compared."""
 ENTRY_SPREAD_S = 10.0
+UNKNOWN_ERROR_S = 60.0
+"""How far the clock of a node may be off of which no offset is known: drift of a clock nobody keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ def _from_timeouts(timeouts: Iterable[WatchdogTimeout], topology: Topology) -> d
         lambda: defaultdict(list)
     )
     for timeout in timeouts:
-        node = topology.node_of_speaker(timeout.speaker)
+        node = topology.clock_of(timeout.speaker)
         if node is not None and timeout.at_ns is not None and timeout.seq is not None:
             key = (timeout.group, timeout.seq, timeout.op)
             entered[key][node].append((timeout.at_ns - timeout.ran_ms * 1_000_000) / NS)
@@ -77,7 +79,7 @@ def _from_timeouts(timeouts: Iterable[WatchdogTimeout], topology: Topology) -> d
 
 def _from_steps(progress: Iterable[Progress], topology: Topology) -> dict[str, Offset]:
     stamps: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    known = [(series, topology.node_of_speaker(series.speaker)) for series in progress]
+    known = [(series, topology.clock_of(series.speaker)) for series in progress]
     placed = [(series, node) for series, node in known if node is not None]
     newest = max(FEWEST_STAMPS, MOST_STAMPS // max(1, len(placed)))
     for series, node in placed:
@@ -132,7 +134,9 @@ def corrected(at_ns: int | None, node: str | None, known: Mapping[str, Offset]) 
     return at_ns - round(offset.offset_s * NS)
 
 
-def error_s(node: str | None, known: Mapping[str, Offset]) -> float:
+def error_s(node: str | None, known: Mapping[str, Offset], *, unknown_s: float = 1.0) -> float:
     """How wrong a time of this node can be against another node's, in seconds."""
-    offset = None if node is None else known.get(node)
-    return 1.0 if offset is None else max(1.0, 3 * offset.error_s)
+    if node is None:
+        return 1.0
+    offset = known.get(node)
+    return unknown_s if offset is None else max(1.0, 3 * offset.error_s)

@@ -74,12 +74,7 @@ def judge(
     if finished and _all_finished(finished, timeouts):
         return _stop(JobState.EXITED, "the training loop finished", finished[0].fact.origin, ended)
     aborts = [s for s in signs if s.fact.sign in ABORT_SIGNS]
-    first_complaint = min(
-        [p.at_ns for p in aborts if p.at_ns is not None]
-        + [p.at_ns for p in timeouts if p.at_ns is not None],
-        default=None,
-    )
-    if _goes_on(steps, first_complaint):
+    if _goes_on(steps, [*aborts, *timeouts]):
         return _stop(
             JobState.RUNNING, "steps were completed after the complaints", steps.last_origin, None
         )
@@ -184,12 +179,13 @@ def _containers(pods: Sequence[PodState]) -> tuple[str, Origin, int | None] | No
     return "all rank containers have terminated", states[0][1].origin, ended
 
 
-def _goes_on(steps: Steps, first_complaint_ns: int | None) -> bool:
-    """Three steps after the first complaint cannot come from a job that stopped."""
-    if first_complaint_ns is None or steps.last_step_ns is None:
+def _goes_on(steps: Steps, complaints: Sequence[Placed[LogSign] | Placed[WatchdogTimeout]]) -> bool:
+    """Three steps after a complaint cannot come from a job that stopped, whatever its clocks do."""
+    surely_ns = [p.at_ns + p.clock_error_s * NS for p in complaints if p.at_ns is not None]
+    if not surely_ns or steps.last_step_ns is None:
         return False
     pace = max(steps.interval_s or 0.0, steps.step_s or 0.0, 1.0)
-    return (steps.last_step_ns - first_complaint_ns) / NS > 3 * pace + 5.0
+    return (steps.last_step_ns - min(surely_ns)) / NS > 3 * pace + 5.0
 
 
 def _is_fresh(steps: Steps, as_of_ns: int | None) -> bool:

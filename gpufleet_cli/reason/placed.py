@@ -17,12 +17,18 @@ NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed(Generic[T]):
-    """A fact with the rank and node it belongs to; `at_ns` is corrected for its node's clock."""
+    """A fact with the rank and node it belongs to; `at_ns` is corrected for its node's clock.
+
+    `clock` names the clock that stamped it; `clock_error_s` is how wrong that time can be against the
+    job's other clocks.
+    """
 
     fact: T
     rank: int | None
     node: str | None
     at_ns: int | None
+    clock: str | None = None
+    clock_error_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

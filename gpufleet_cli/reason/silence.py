@@ -45,7 +45,7 @@ def _merge(
     complained_ns: int | None,
 ) -> Silence:
     ordered = sorted(writes, key=lambda w: (w.last_normal_ns or 0, w.last_line, w.path))
-    node = topology.node_of(rank)
+    node = topology.node_of(rank) or topology.clock_of(ordered[-1].speaker)
     before = [
         w
         for w in ordered

@@ -99,6 +99,14 @@ class Topology:
             else self.node_aliases.get(speaker.node, speaker.node)
         )
 
+    def clock_of(self, speaker: Speaker) -> str | None:
+        """The name of the clock that stamps a speaker's lines: its node, or its pod where no file tells
+        the node, since all ranks of a pod share one."""
+        node = self.node_of_speaker(speaker)
+        if node is not None or speaker.pod is None:
+            return node
+        return f"pod {speaker.pod}"
+
     def rank_of_gpu(self, node: str | None, pci: str | None, uuid: str | None) -> int | None:
         """The rank on a GPU, by its UUID or by node and PCI address."""
         if uuid is not None and uuid in self.by_uuid:

@@ -64,12 +64,11 @@ def unit_of(case: Case, sign: PlacedSign) -> str | None:
 def _changes(case: Case) -> dict[str, dict[str, list[_Change]]]:
     """Node -> adapter -> what it did, in order of time; from NCCL and from the kernel."""
     found: dict[str, dict[str, list[_Change]]] = defaultdict(lambda: defaultdict(list))
-    first_timeout = case.first_timeout_ns
     for sign in case.signs_of(Sign.NIC_ERROR, Sign.NIC_RECOVERED):
         node, detail = unit_of(case, sign), sign.fact.detail or sign.fact.text
         if node is None or detail.startswith("weak"):
             continue
-        if sign.at_ns is not None and first_timeout is not None and sign.at_ns > first_timeout:
+        if claims.is_late(case, sign):
             continue
         found[node][f"nccl {sign.fact.device} of {sign.rank}"].append(
             _Change(

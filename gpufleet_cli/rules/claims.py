@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from gpufleet_cli.facts import GroupStatus, LogSign, Origin, Sign, WatchdogTimeout
 from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.clocks import UNKNOWN_ERROR_S
 from gpufleet_cli.reason.op_names import op_type
-from gpufleet_cli.reason.placed import NS, Placed
+from gpufleet_cli.reason.placed import NS, Placed, PlacedSign
 from gpufleet_cli.reason.recorder_finding import Root
 from gpufleet_cli.timestamps import format_clock
 from gpufleet_cli.verdict import Claim, CollectiveRef
@@ -226,6 +227,17 @@ def sentence(text: str) -> str:
     ('Rank 5', 'gpu-A')
     """
     return text[:1].upper() + text[1:] if text.startswith(("rank", "a ")) else text
+
+
+def is_late(case: Case, sign: PlacedSign) -> bool:
+    """Whether a line surely stands after the first watchdog gave up. Of a node whose clock nothing
+    compares with the others', a time tells that only within the node."""
+    if sign.at_ns is None or case.first_timeout_ns is None:
+        return False
+    if sign.clock_error_s >= UNKNOWN_ERROR_S:
+        own_ns = [t.at_ns for t in case.timeouts if t.clock == sign.clock and t.at_ns is not None]
+        return bool(own_ns) and sign.at_ns >= min(own_ns) - NS
+    return sign.at_ns >= case.first_timeout_ns - NS
 
 
 def before_others_s(case: Case, at_ns: int | None) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from gpufleet_cli.facts import HostSign, SeriesEnd, Sign
 from gpufleet_cli.reason import Case
-from gpufleet_cli.reason.placed import NS, PlacedHost
+from gpufleet_cli.reason.placed import PlacedHost
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import about, claim, ranks_text, waited_in
 from gpufleet_cli.verdict import GpuRef, Hypothesis, Kind, Remedy
@@ -107,12 +107,7 @@ def _switch(case: Case) -> Iterator[Hypothesis]:
 def _own_words(case: Case) -> Iterator[Hypothesis]:
     """The rank's own log names the hardware: ECC, NVLink peer access, NVLS, a ROCm hang."""
     for sign in case.signs_of(*SELF_SIGNS):
-        late = (
-            sign.at_ns is not None
-            and case.first_timeout_ns is not None
-            and sign.at_ns > case.first_timeout_ns + NS
-        )
-        if late or (sign.rank is None and sign.node is None):
+        if claims.is_late(case, sign) or (sign.rank is None and sign.node is None):
             continue
         node_wide = sign.fact.sign in (Sign.NVLS_FAILED, Sign.CUDA_PEER_ERROR, Sign.ROCM_GPU_HANG)
         ranks: tuple[int, ...] = () if sign.rank is None else (sign.rank,)

@@ -85,6 +85,13 @@ class Death:
     what: str
     exit: PlacedSign | None
 
+    @property
+    def at_ns(self) -> int | None:
+        """When it died: its own error's time, else when its agent saw it gone."""
+        if self.sign.at_ns is None and self.exit is not None:
+            return self.exit.at_ns
+        return self.sign.at_ns
+
 
 def propose(case: Case) -> Iterator[Hypothesis]:
     """One hypothesis: the ranks that died first by themselves."""
@@ -104,7 +111,8 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     if everybody:
         summary = f"{len(ranks)} of {len(case.world)} ranks ended with the same error: {first.what}"
     else:
-        summary = f"{claims.sentence(ranks_text(ranks))} ended by itself: {first.what}"
+        alone = "ended by itself:" if len(ranks) == 1 else "each ended by itself, the first with:"
+        summary = f"{claims.sentence(ranks_text(ranks))} {alone} {first.what}"
     yield Hypothesis(
         kind=first.kind,
         rule=NAME,
@@ -157,9 +165,9 @@ def _is_segfault(death: Death) -> bool:
 
 
 def _is_close(one: Death, other: Death) -> bool:
-    if one.sign.at_ns is None or other.sign.at_ns is None:
-        return one.sign.at_ns is other.sign.at_ns
-    return abs(one.sign.at_ns - other.sign.at_ns) / NS <= CLOCKS_S
+    if one.at_ns is None or other.at_ns is None:
+        return one.at_ns is other.at_ns
+    return abs(one.at_ns - other.at_ns) / NS <= CLOCKS_S
 
 
 def _deaths(case: Case) -> list[Death]:
@@ -253,7 +261,7 @@ def _is_effect(case: Case, sign: PlacedSign, rank: int) -> bool:
     if _after_outside_stop(case, sign):
         return True
     if sign.at_ns is not None and case.first_timeout_ns is not None:
-        if sign.at_ns >= case.first_timeout_ns - NS:
+        if claims.is_late(case, sign):
             return True
     elif case.timeouts and sign.at_ns is None and _after_timeout_in_stream(case, sign):
         return True
@@ -318,13 +326,8 @@ def _is_innocent_exit(case: Case, rank: int, sign: PlacedSign) -> bool:
         return True
     if code in (-6, 134) or _after_outside_stop(case, sign) or _follows_an_effect(case, rank, sign):
         return True
-    late = (
-        sign.at_ns is not None
-        and case.first_timeout_ns is not None
-        and sign.at_ns >= case.first_timeout_ns
-    )
     undated = sign.at_ns is None and bool(case.timeouts) and _after_timeout_in_stream(case, sign)
-    return late or undated or rank in case.witnesses
+    return claims.is_late(case, sign) or undated or rank in case.witnesses
 
 
 def _kind(sign: PlacedSign) -> Kind:
@@ -365,8 +368,9 @@ def _exit_text(death: Death) -> str:
 
 def _claim(case: Case, death: Death) -> Claim:
     ahead = claims.before_others_s(case, death.sign.at_ns)
-    early = "" if ahead is None else f", {ahead:,.0f} s before the first timeout of another rank"
-    weight = claims.DECISIVE if ahead is not None or not case.timeouts else claims.GOOD
+    is_before = ahead is not None and ahead >= 0
+    early = f", {ahead:,.0f} s before the first timeout of another rank" if is_before else ""
+    weight = claims.DECISIVE if is_before or not case.timeouts else claims.GOOD
     return about(
         death.sign,
         f"rank {death.rank}: {death.what}{claims.when(death.sign.at_ns)}{early}",
