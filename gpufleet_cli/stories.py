@@ -115,16 +115,9 @@ def _explained(
 
 
 def _placed(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """A GPU that the dumps convict, of a rank whose node nothing tells, and the one node whose own log
-    or metrics have a grave fault of a GPU: the same story."""
-    bare = [
-        h
-        for h in hypotheses
-        if h.kind is Kind.HARDWARE
-        and len(h.ranks) == 1
-        and not h.nodes
-        and case.topology.node_of(h.ranks[0]) is None
-    ]
+    """A GPU that the dumps convict, and the one node whose own log or metrics have a grave fault of a GPU
+    that no rank is known of: the same story where the rank is there, or nothing tells where it is."""
+    bare = [h for h in hypotheses if h.kind is Kind.HARDWARE and len(h.ranks) == 1 and not h.nodes]
     faults = [
         h
         for h in hypotheses
@@ -137,6 +130,8 @@ def _placed(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     if len(bare) != 1 or len(faults) != 1 or not case.stop.stopped:
         return hypotheses
     rank_, fault = bare[0], faults[0]
+    if case.topology.node_of(rank_.ranks[0]) not in (None, *fault.nodes):
+        return hypotheses
     together = replace(
         fault,
         ranks=rank_.ranks,

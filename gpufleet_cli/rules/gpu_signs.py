@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from gpufleet_cli.facts import HostSign, SeriesEnd, Sign
 from gpufleet_cli.reason import Case
-from gpufleet_cli.reason.placed import PlacedHost
+from gpufleet_cli.reason.placed import PlacedHost, PlacedSign
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import about, claim, ranks_text, waited_in
 from gpufleet_cli.verdict import GpuRef, Hypothesis, Kind, Remedy
@@ -109,6 +109,7 @@ def _own_words(case: Case) -> Iterator[Hypothesis]:
     for sign in case.signs_of(*SELF_SIGNS):
         if claims.is_late(case, sign) or (sign.rank is None and sign.node is None):
             continue
+        sign = _same_with_a_rank(case, sign)
         node_wide = sign.fact.sign in (Sign.NVLS_FAILED, Sign.CUDA_PEER_ERROR, Sign.ROCM_GPU_HANG)
         ranks: tuple[int, ...] = () if sign.rank is None else (sign.rank,)
         if node_wide:
@@ -130,6 +131,14 @@ def _own_words(case: Case) -> Iterator[Hypothesis]:
             would_settle="the kernel log of that node",
         )
         return
+
+
+def _same_with_a_rank(case: Case, first: PlacedSign) -> PlacedSign:
+    """The line itself, or one of the same kind and node that tells the rank where it does not."""
+    if first.rank is not None:
+        return first
+    told = (s for s in case.signs_of(first.fact.sign) if s.rank is not None)
+    return next((s for s in told if s.node == first.node), first)
 
 
 def _stopped_completions(case: Case) -> Iterator[Hypothesis]:
