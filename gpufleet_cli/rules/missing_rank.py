@@ -16,7 +16,7 @@ from gpufleet_cli.facts import Sign, WatchdogTimeout
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import Placed
 from gpufleet_cli.reason.silence import quieter_by_s
-from gpufleet_cli.rules import claims
+from gpufleet_cli.rules import adapters, claims
 from gpufleet_cli.rules.claims import (
     about,
     claim,
@@ -164,7 +164,7 @@ def _log_claims(case: Case) -> list[Found]:
     ended = _ended_by_agent(case)
     crashed = _exited_first(case)
     seen = {rank for rank, silence in case.silence.items() if silence.known} | witnesses
-    waiting = _explained(case)
+    waiting = _explained(case) | _cut_off(case)
     quiet = sorted((seen - witnesses) - ended - waiting)
     known = seen | ended | waiting
     absent = [rank for rank in case.world if rank not in known]
@@ -175,10 +175,10 @@ def _log_claims(case: Case) -> list[Found]:
         quiet
     )
     named = sorted(behind or set(quiet))
-    if len(named) > 1 and len(signalled) == 1 and not behind:
-        named = sorted(signalled)
     if len(named) > 1 and len(crashed & set(named)) == 1:
         named = sorted(crashed & set(named))
+    if len(named) > 1 and len(signalled) == 1 and not behind:
+        named = sorted(signalled)
     single = len(named) == 1 or bool(behind)
     share = len(witnesses) / max(1, len(seen | ended))
     gap = _group_gap(case, set(quiet) | set(absent))
@@ -205,6 +205,19 @@ def _explained(case: Case) -> frozenset[int]:
         return graph.waiting
     open_ = {r for root in graph.roots for r in (*root.ranks, *root.flight)} | set(graph.unsettled)
     return graph.waiting | (frozenset(graph.missing) - open_)
+
+
+def _cut_off(case: Case) -> frozenset[int]:
+    """Ranks whose own error says that a peer is out of reach, while another node reports its own adapter:
+    they fell silent because of that node."""
+    faulty = set(adapters.own_events(case))
+    if not faulty:
+        return frozenset()
+    return frozenset(
+        s.rank
+        for s in case.signs_of(Sign.PEER_UNREACHABLE)
+        if s.rank is not None and adapters.unit_of(case, s) not in faulty
+    )
 
 
 def _group_gap(case: Case, candidates: set[int]) -> Found | None:
@@ -319,16 +332,26 @@ def _absent(case: Case, witnesses: frozenset[int], absent: list[int]) -> list[Fo
 def _ended_by_agent(case: Case) -> set[int]:
     """Ranks that their agent ended with SIGTERM because a sibling failed: innocent.
 
-    A SIGTERM that comes after the first timeout explains no silence that began before it.
+    A SIGTERM that comes after the first timeout explains no silence that began before it. The agent's
+    line names a process and no rank: all of its ranks but the one that failed.
     """
     ended: set[int] = set()
+    failed = _exited_first(case)
     for sign in case.signs_of(Sign.CHILD_SIGTERM, Sign.ROOT_CAUSE_BLOCK, Sign.CHILD_FAILED):
         if sign.fact.sign is not Sign.CHILD_SIGTERM and sign.fact.exit_code not in (-15, 143):
             continue
         ahead = claims.before_others_s(case, sign.at_ns)
         if ahead is None or ahead <= 0:
             continue
-        ended.update(sign.fact.named_ranks or (() if sign.rank is None else (sign.rank,)))
+        if sign.fact.sign is not Sign.CHILD_SIGTERM:
+            ended.update(sign.fact.named_ranks or (() if sign.rank is None else (sign.rank,)))
+            continue
+        pod = sign.fact.speaker.pod or ""
+        siblings = set(case.topology.by_pod.get(pod, ())) or set(
+            case.topology.by_node.get(sign.node or "", ())
+        )
+        if siblings & failed:
+            ended |= siblings - failed
     return ended
 
 
