@@ -20,6 +20,7 @@ from gpufleet_cli.facts import (
     PodState,
     Speaker,
 )
+from gpufleet_cli.reason import rank_numbering
 from gpufleet_cli.reason.names import Names, numbered_nodes
 from gpufleet_cli.verdict import GpuRef
 
@@ -157,7 +158,11 @@ def build(
         for link in all_links
         if link.rank is None or link.rank_in is None or size is None or link.rank_in == size
     ]
-    all_links += _by_pod_index(all_links, pod_list, size)
+    all_links += rank_numbering.by_pod_index(all_links, pod_list, size)
+    numbered = rank_numbering.by_agent(all_links, None if source == "agent" else size)
+    if numbered and source == "agent":
+        size = max(link.rank or 0 for link in [*all_links, *numbered]) + 1
+    all_links += numbered
     names = Names.gather(all_links, pod_list, node_list)
     draft = _draft_places(all_links, pod_list, names)
     names.aliases.update(
@@ -173,48 +178,6 @@ def build(
     if size is None and places and max(places) < max(FEW_RANKS, len(places) * MOST_SPARSE):
         size, source = max(places) + 1, "derived"
     return _indexed(places, resolved, names, node_list, pod_list, size, source, contradictions)
-
-
-def _by_pod_index(
-    links: list[IdentityLink], pods: list[PodState], size: int | None
-) -> list[IdentityLink]:
-    """The ranks of pods whose spec fixes their node rank: as many a pod as it starts processes, in order.
-
-    Only where all pods of the job agree on that number and fill the world, and no line says otherwise.
-    """
-    known = {p.node_rank: p for p in pods if p.node_rank is not None and p.rendezvous == "static"}
-    each = {p.nproc or p.gpus for p in known.values()}
-    count = each.pop() if len(each) == 1 else None
-    if (
-        not count
-        or size is None
-        or len(known) != len(pods)
-        or sorted(known) != list(range(len(known)))
-    ):
-        return []
-    if len(known) * count != size:
-        return []
-    home = {rank: known[rank // count] for rank in range(size)}
-    for link in links:
-        stated = None if link.rank is None else home.get(link.rank)
-        if stated is not None and link.pod is not None and link.pod != stated.name:
-            return []
-        if stated is not None and link.node is not None and stated.node not in (None, link.node):
-            return []
-    return [
-        IdentityLink(
-            how=Link.POD_SPEC,
-            origin=pod.origin,
-            rank=rank,
-            local_rank=rank % count,
-            pod=pod.name,
-            pod_uid=pod.uid,
-            node=pod.node,
-            pod_ip=pod.pod_ip,
-            namespace=pod.namespace,
-        )
-        for rank, pod in home.items()
-    ]
 
 
 def _speaker_key(speaker: Speaker) -> str:
@@ -336,6 +299,8 @@ def _resolve(
             by_unit[unit].append(rank)
             if place.local_rank is not None:
                 by_local.setdefault((unit, place.local_rank), rank)
+    shared = {unit for unit, local in by_local if local > 0}
+    """Pods and nodes that hold more ranks than one, even where only one of them is known."""
     tasks = {speaker.task for speaker in speakers if speaker.task is not None}
     disproved = any(
         speaker.task is not None
@@ -354,6 +319,7 @@ def _resolve(
             by_process=by_process,
             by_local=by_local,
             by_unit=by_unit,
+            shared=shared,
             prefixes_are_local=prefixes_are_local,
             tasks_are_ranks=tasks_are_ranks,
             gpus_per_node=gpus_per_node,
@@ -377,6 +343,7 @@ def _rank_of(
     by_process: Mapping[tuple[str | None, int | None], int],
     by_local: Mapping[tuple[str, int], int],
     by_unit: Mapping[str, list[int]],
+    shared: set[str],
     prefixes_are_local: bool,
     tasks_are_ranks: bool,
     gpus_per_node: int | None,
@@ -403,7 +370,7 @@ def _rank_of(
     if local is not None and speaker.node_rank is not None and gpus_per_node is not None:
         return speaker.node_rank * gpus_per_node + local
     if unit is not None and local is None and len(set(by_unit.get(unit, ()))) == 1:
-        return by_unit[unit][0]
+        return None if unit in shared else by_unit[unit][0]
     return None
 
 
