@@ -146,8 +146,11 @@ def ended_by_agent(case: Case) -> frozenset[int]:
         ahead = before_others_s(case, sign.at_ns)
         if ahead is None or ahead <= 0:
             continue
-        named = sign.fact.named_ranks or (() if sign.rank is None else (sign.rank,))
-        if sign.fact.sign is Sign.CHILD_SIGTERM or sign.fact.exit_code in (-15, 143):
+        own = () if sign.rank is None else (sign.rank,)
+        named = sign.fact.named_ranks or own
+        if sign.fact.sign is Sign.CHILD_SIGTERM:
+            ended.update(sign.fact.named_ranks or _siblings(case, sign) or own)
+        elif sign.fact.exit_code in (-15, 143):
             ended.update(named or _siblings(case, sign))
         else:
             exited.update(named)

@@ -161,7 +161,7 @@ def _log_claims(case: Case) -> list[Found]:
     witnesses = case.witnesses
     if not witnesses:
         return []
-    ended = _ended_by_agent(case)
+    ended = claims.ended_by_agent(case)
     crashed = _exited_first(case)
     seen = {rank for rank, silence in case.silence.items() if silence.known} | witnesses
     waiting = _explained(case) | _cut_off(case)
@@ -327,32 +327,6 @@ def _absent(case: Case, witnesses: frozenset[int], absent: list[int]) -> list[Fo
     at_hand = "the one rank" if len(witnesses) == 1 else f"all {len(witnesses)} ranks"
     text = f"{at_hand} at hand waited; nothing of {ranks_text(absent)} was collected"
     return [(tuple(absent), single, [about(first, text, weight)])]
-
-
-def _ended_by_agent(case: Case) -> set[int]:
-    """Ranks that their agent ended with SIGTERM because a sibling failed: innocent.
-
-    A SIGTERM that comes after the first timeout explains no silence that began before it. The agent's
-    line names a process and no rank: all of its ranks but the one that failed.
-    """
-    ended: set[int] = set()
-    failed = _exited_first(case)
-    for sign in case.signs_of(Sign.CHILD_SIGTERM, Sign.ROOT_CAUSE_BLOCK, Sign.CHILD_FAILED):
-        if sign.fact.sign is not Sign.CHILD_SIGTERM and sign.fact.exit_code not in (-15, 143):
-            continue
-        ahead = claims.before_others_s(case, sign.at_ns)
-        if ahead is None or ahead <= 0:
-            continue
-        if sign.fact.sign is not Sign.CHILD_SIGTERM:
-            ended.update(sign.fact.named_ranks or (() if sign.rank is None else (sign.rank,)))
-            continue
-        pod = sign.fact.speaker.pod or ""
-        siblings = set(case.topology.by_pod.get(pod, ())) or set(
-            case.topology.by_node.get(sign.node or "", ())
-        )
-        if siblings & failed:
-            ended |= siblings - failed
-    return ended
 
 
 def _exited_first(case: Case) -> set[int]:

@@ -43,6 +43,8 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         ranks = _global_ranks(case, sign.fact)
         if sign.fact.sign is Sign.DESYNC_REPORT:
             ranks = tuple(rank for rank in ranks if rank not in ended) or ranks
+            if _wait_elsewhere(case, ranks):
+                continue
         if not ranks or _is_circular(sign, ranks, accusers) or len(named[ranks]) >= 3:
             continue
         weight = WEIGHTS[sign.fact.sign] if not named[ranks] else claims.WEAK
@@ -112,6 +114,14 @@ def _accuses(sign: PlacedSign, members: dict[tuple[int | None, str], set[int]], 
         return False
     listed = members[sign.rank, _collective(sign)]
     return sign.fact.group is not None or len(listed) == world or len(members) == 1
+
+
+def _wait_elsewhere(case: Case, ranks: tuple[int, ...]) -> bool:
+    """Whether the dumps of all these ranks show them waiting for somebody else: they are late, not first."""
+    if case.graph is None or not ranks:
+        return False
+    blamed = {rank for root in case.graph.roots for rank in root.ranks}
+    return set(ranks) <= case.graph.waiting - blamed
 
 
 def _is_circular(sign: PlacedSign, ranks: tuple[int, ...], accusers: set[int]) -> bool:
