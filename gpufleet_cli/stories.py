@@ -42,11 +42,26 @@ def _lend(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     with less.
     """
     located = _agreed([h for h in hypotheses if h.generic and h.kind is Kind.RANK_MISSING])
-    crashed = [h for h in hypotheses if h.generic and h.kind is not Kind.RANK_MISSING]
+    crashed = _told_twice([h for h in hypotheses if h.generic and h.kind is not Kind.RANK_MISSING])
     causes = [h for h in hypotheses if not h.generic]
     first = _explained(case, [*causes, *crashed], located)
     still_crashed = [h for h in first if h.generic and h.kind is not Kind.RANK_MISSING]
     return _paced(_explained(case, [h for h in first if h not in still_crashed], still_crashed))
+
+
+def _told_twice(crashed: list[Hypothesis]) -> list[Hypothesis]:
+    """A crash that a rank's own log tells, and the one that the kernel of its node tells: one crash."""
+    by_rank = [h for h in crashed if len(h.ranks) == 1]
+    by_node = [h for h in crashed if not h.ranks and h.suspects]
+    if len(by_rank) != 1 or len(by_node) != 1:
+        return crashed
+    told, kernel = by_rank[0], by_node[0]
+    if told.kind is not kernel.kind or told.ranks[0] not in kernel.suspects:
+        return crashed
+    both = replace(
+        told, claims=(*told.claims, *kernel.claims[:1]), nodes=told.nodes or kernel.nodes
+    )
+    return [both, *(h for h in crashed if h is not told and h is not kernel)]
 
 
 def _agreed(located: list[Hypothesis]) -> list[Hypothesis]:
@@ -180,20 +195,24 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
 def _of_both(case: Case, specific: Hypothesis, located: Hypothesis) -> tuple[int, ...] | None:
     """The ranks of a story that names some, told with a cause; None where they are two stories."""
     mine, theirs = set(specific.ranks), set(located.ranks)
+    nodes = {case.topology.node_of(rank) for rank in theirs}
     if mine:
-        if theirs <= mine:
+        is_adapter = specific.kind is Kind.NETWORK and nodes <= set(specific.nodes)
+        if theirs <= mine or is_adapter:  # any rank of a node may be the first to miss its adapter
             return specific.ranks
         # Several stopped, each for itself, and one of them says why.
         several = mine < theirs and located.kind is Kind.RANK_MISSING
         return tuple(sorted(theirs)) if several else None
-    nodes = {case.topology.node_of(rank) for rank in theirs}
     if not specific.nodes or not nodes <= {*specific.nodes, None}:
         return None
+    is_same_kind = specific.kind is located.kind
     if None in nodes:
         is_hardware = specific.kind is Kind.HARDWARE and _is_grave(specific)
-        if not (is_hardware and case.stop.stopped):
+        is_of_them = is_same_kind and theirs <= set(specific.suspects)
+        if not (is_hardware and case.stop.stopped) and not is_of_them:
             return None
-    narrows = (specific.xid is not None or specific.narrows) and len(theirs) == 1
+    narrows = specific.xid is not None or specific.narrows or is_same_kind
+    narrows = narrows and len(theirs) == 1
     return located.ranks if narrows else ()
 
 

@@ -250,16 +250,28 @@ def _open(ring: _Ring) -> tuple[list[int], dict[int, list[int]]]:
 
 def _without_orphans(document: Document, ring: _Ring, opens: Sequence[int]) -> list[int]:
     """Less the parts of batches whose end was done and is left out. Parts share a number, and a batch
-    counts as a collective of its group, so they carry one that the group has completed."""
+    counts as a collective of its group, so they carry one that the group has completed. Of the oldest
+    batch the ring may keep the last part alone."""
     completed = {status.local_id: status.completed for status in document.statuses}
     shared = Counter(_batch_key(ring.entries[i]) for i in opens)
 
-    def is_orphan(entry: Entry) -> bool:
+    def is_done(i: int) -> bool:
+        entry = ring.entries[i]
         number = entry["collective_seq_id"]
-        is_part = bool(entry["is_p2p"]) and shared[_batch_key(entry)] > 1
-        return is_part and 0 < number <= completed.get(entry["pg_id"], -1)
+        return bool(entry["is_p2p"]) and 0 < number <= completed.get(entry["pg_id"], -1)
 
-    return [i for i in opens if not is_orphan(ring.entries[i])]
+    def is_shared(i: int) -> bool:
+        return shared[_batch_key(ring.entries[i])] > 1
+
+    orphans = {i for i in opens if is_done(i) and is_shared(i)}
+    if (
+        opens
+        and opens[0] == 0
+        and is_done(0)
+        and ring.pg_ids[0] in {ring.pg_ids[i] for i in orphans}
+    ):
+        orphans.add(0)
+    return [i for i in opens if i not in orphans]
 
 
 def _batch_key(entry: Entry) -> tuple[Any, bool, int]:

@@ -151,10 +151,12 @@ def _independent(case: Case, first: Death, others: list[Death]) -> list[Death]:
 
 
 def _is_elsewhere(case: Case, one: Death, other: Death) -> bool:
-    """On another node; where nodes are not known, below another agent."""
-    nodes = [case.topology.node_of(d.rank) for d in (one, other)]
-    if None not in nodes:
-        return nodes[0] != nodes[1]
+    """On another node; where nodes are not known, in another pod, or below another agent."""
+    places = [case.topology.places.get(d.rank) for d in (one, other)]
+    for name in ("node", "pod"):
+        homes = [None if place is None else getattr(place, name) for place in places]
+        if None not in homes:
+            return homes[0] != homes[1]
     paths = {d.exit.fact.origin.path for d in (one, other) if d.exit is not None}
     return len(paths) == 2
 
@@ -408,7 +410,7 @@ def _container_exits(case: Case, known: set[int]) -> Iterator[Hypothesis]:
         ahead = claims.before_others_s(case, container.finished_ns)
         # Its time is of another clock than the logs': only well before the timeouts is before them.
         late = case.timeouts and (ahead is None or ahead <= max(CLOCKS_S, case.timeout_s * 0.2))
-        if late or not ranks or known & set(ranks):
+        if late or not ranks or known & set(ranks) or _has_an_effect(case, pod):
             continue
         code = container.exit_code or 0
         yield Hypothesis(
@@ -434,6 +436,12 @@ def _container_exits(case: Case, known: set[int]) -> Iterator[Hypothesis]:
             reason_tag=_exit_words(code),
             would_settle=f"the last lines of {pod.name} and the kernel log of its node",
         )
+
+
+def _has_an_effect(case: Case, pod: PodState) -> bool:
+    """Whether the log of a pod says that what ended it happened to a peer."""
+    effects = CONSEQUENCES - {Sign.PYTHON_EXCEPTION}
+    return any(s.fact.speaker.pod == pod.name for s in case.signs_of(*sorted(effects)))
 
 
 def _first_exits(pods: Sequence[PodState]) -> list[tuple[PodState, ContainerState]]:
