@@ -267,11 +267,15 @@ def is_of_one_rank(case: Case, specific: Hypothesis, located: Hypothesis) -> boo
 def narrowed_to_rank(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothesis | None:
     """A GPU's fault on a node, with the one rank of that node that the others can be waiting for."""
     here = tuple(r for r in located.suspects if case.topology.node_of(r) in specific.nodes)
-    if not here:
-        return None
+    return among(specific, located, here) if here else None
+
+
+def among(specific: Hypothesis, located: Hypothesis, ranks: tuple[int, ...]) -> Hypothesis:
+    """A fault of one of several ranks, with those that it and the waiting both leave in question."""
     return replace(
         specific,
         claims=specific.claims + located.claims[:1],
-        ranks=here if len(here) == 1 else (),
+        ranks=ranks if len(ranks) == 1 else (),
+        suspects=() if len(ranks) == 1 else ranks,
         collective=specific.collective or located.collective,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpufleet_cli.alike import (
+    among,
     both_guilty,
     is_nowhere,
     is_of_one_rank,
@@ -176,6 +177,9 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
             ranks=ranks,
             collective=specific.collective or located.collective,
         )
+    shared = tuple(sorted(set(specific.suspects) & set(located.suspects)))
+    if shared and not specific.ranks and not specific.nodes and not located.ranks:
+        return among(specific, located, shared)
     inside = bool(specific.ranks) and set(specific.ranks) <= set(located.suspects)
     on_node = (
         not specific.ranks
