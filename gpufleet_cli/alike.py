@@ -9,7 +9,7 @@ from gpufleet_cli.reason import Case
 from gpufleet_cli.rules.claims import stopped_by_itself
 from gpufleet_cli.verdict import Hypothesis, Kind, Remedy
 
-BY_ITSELF = 2.5
+BY_ITSELF = 2.4
 SAME_NODE_CLOSE = 1.0
 DEATHS = frozenset({Kind.RANK_CRASHED, Kind.HOST_OOM, Kind.CUDA_OOM, Kind.HARDWARE})
 STALLS = frozenset({Kind.RANK_MISSING, Kind.DATA_STALL})
@@ -145,17 +145,18 @@ def total(hypothesis: Hypothesis) -> float:
 
 
 def both_guilty(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """A rank that ended by its own fault, and one of another node that stands still and waits for nobody:
-    neither explains the other, so both are guilty (facts: localisation 2)."""
+    """A rank that ended or stopped for a cause of its own, and one of another node that stands still and
+    waits for nobody: neither explains the other, so both are guilty (facts: localisation 2)."""
     hypotheses = _wider(hypotheses)
-    deaths = [h for h in hypotheses if h.kind in DEATHS and _is_one_rank(h)]
+    causes = [h for h in hypotheses if _is_one_rank(h) and (h.kind in DEATHS or not h.generic)]
     stalls = [h for h in hypotheses if h.kind in STALLS and _is_one_rank(h)]
     pairs = [
         (total(one) + total(other), one, other)
-        for one in deaths
+        for one in causes
         for other in stalls
-        if _is_elsewhere(case, one.ranks[0], other.ranks[0])
-        and stopped_by_itself(case, other.ranks[0], beside=_unit(case, one.ranks[0]))
+        if (one.kind in DEATHS or other.generic)
+        and _is_elsewhere(case, one.ranks[0], other.ranks[0])
+        and stopped_by_itself(case, other.ranks[0], beside=case.topology.unit_of(one.ranks[0]))
     ]
     if not pairs:
         return hypotheses
@@ -227,17 +228,8 @@ def _is_one_rank(hypothesis: Hypothesis) -> bool:
     return len(hypothesis.ranks) == 1 and total(hypothesis) >= BY_ITSELF
 
 
-def _unit(case: Case, rank: int) -> frozenset[int]:
-    """The ranks of a rank's node, or of its pod where no node is known."""
-    place = case.topology.places.get(rank)
-    if place is None:
-        return frozenset({rank})
-    ranks = case.topology.by_node.get(place.node or "") or case.topology.by_pod.get(place.pod or "")
-    return frozenset(ranks or (rank,))
-
-
 def _is_elsewhere(case: Case, one: int, other: int) -> bool:
-    return other not in _unit(case, one) and one not in _unit(case, other)
+    return other not in case.topology.unit_of(one) and one not in case.topology.unit_of(other)
 
 
 def is_spread_over(case: Case, shared: Hypothesis, located: Hypothesis) -> bool:
@@ -250,7 +242,7 @@ def is_spread_over(case: Case, shared: Hypothesis, located: Hypothesis) -> bool:
 def is_nowhere(case: Case, fault: Hypothesis, located: Hypothesis) -> bool:
     """Whether a node that failed placed no rank, and the ranks in question have no node."""
     return (
-        fault.kind is Kind.HARDWARE
+        fault.kind in (Kind.HARDWARE, Kind.NETWORK, Kind.RANK_CRASHED, Kind.HOST_OOM)
         and not fault.ranks
         and len(fault.nodes) == 1
         and fault.nodes[0] not in case.topology.by_node

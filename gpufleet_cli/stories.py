@@ -201,7 +201,8 @@ def _of_both(case: Case, specific: Hypothesis, located: Hypothesis) -> tuple[int
     mine, theirs = set(specific.ranks), set(located.ranks)
     nodes = {case.topology.node_of(rank) for rank in theirs}
     if mine:
-        is_adapter = specific.kind is Kind.NETWORK and nodes <= set(specific.nodes)
+        beside = set().union(*(case.topology.unit_of(rank) for rank in mine))
+        is_adapter = specific.kind is Kind.NETWORK and theirs <= beside
         if theirs <= mine or is_adapter:  # any rank of a node may be the first to miss its adapter
             return specific.ranks
         # Several stopped, each for itself, and one of them says why.

@@ -100,6 +100,14 @@ class Topology:
             else self.node_aliases.get(speaker.node, speaker.node)
         )
 
+    def unit_of(self, rank: int) -> frozenset[int]:
+        """The ranks of a rank's node, or of its pod where no node is known; at least itself."""
+        place = self.places.get(rank)
+        if place is None:
+            return frozenset({rank})
+        ranks = self.by_node.get(place.node or "") or self.by_pod.get(place.pod or "")
+        return frozenset(ranks or (rank,))
+
     def clock_of(self, speaker: Speaker) -> str | None:
         """The name of the clock that stamps a speaker's lines: its node, or its pod where no file tells
         the node, since all ranks of a pod share one."""

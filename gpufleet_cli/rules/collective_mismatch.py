@@ -163,11 +163,14 @@ def _from_circle(case: Case) -> Iterator[Hypothesis]:
         return
     for root in graph.roots:
         if root.kind == "cycle":
+            # What a member without a dump waits for is inferred.
+            is_seen = not set(root.ranks) & set(graph.missing)
+            weight = claims.STRONG if is_seen else claims.MODEST
             yield _mismatch(
                 f"{claims.sentence(ranks_text(root.ranks))} wait for one another: their orders of"
                 " collectives differ; the odd side is not told.",
                 tuple(
-                    claim(c.text, c.origin, claims.STRONG if i == 0 else claims.WEAK, rank=c.rank)
+                    claim(c.text, c.origin, weight if i == 0 else claims.WEAK, rank=c.rank)
                     for i, c in enumerate(root.claims)
                 ),
                 (),

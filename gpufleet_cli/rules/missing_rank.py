@@ -119,8 +119,9 @@ def _graph_claims(case: Case) -> list[Found]:
         ]
         # Many at once have one cause that stands elsewhere, and are its victims.
         out.append((together, len(together) <= max(MOST_TOGETHER, len(case.world) // 50), found))
+    told_together = bool(out)
     for root in graph.roots:
-        if root in silent and out:
+        if root in silent and told_together:
             continue
         if root.kind == "host-silent":
             weight = claims.DECISIVE if root.share >= 0.95 else claims.FAIR
@@ -183,7 +184,7 @@ def _log_claims(case: Case) -> list[Found]:
     share = len(witnesses) / max(1, len(seen | ended))
     gap = _group_gap(case, set(quiet) | set(absent))
     if gap is not None:
-        return [gap]
+        return [gap, *_beside(case, gap[0], len(witnesses))]
     if len(named) > max(1, len(seen) // 2):
         return []
     base = claims.DECISIVE if share > 0.8 and not absent else claims.GOOD
@@ -193,7 +194,20 @@ def _log_claims(case: Case) -> list[Found]:
         base -= claims.FAIR
     if any(case.silence[rank].buffered for rank in named if rank in case.silence):
         base -= claims.FAIR
-    return [(tuple(named), single, _silence_claims(case, named, base, len(witnesses), behind))]
+    first = (tuple(named), single, _silence_claims(case, named, base, len(witnesses), behind))
+    return [first, *_beside(case, first[0], len(witnesses))]
+
+
+def _beside(case: Case, ranks: tuple[int, ...], waiting: int) -> list[Found]:
+    """One more rank that stopped by itself, on another node than the one that others say stopped."""
+    if len(ranks) != 1:
+        return []
+    unit = case.topology.unit_of(ranks[0])
+    others = sorted(claims.quiet_ranks(case) - unit)
+    if len(others) != 1 or not claims.stopped_by_itself(case, others[0], beside=unit):
+        return []
+    found = _silence_claims(case, others, claims.GOOD, waiting, set())
+    return [(tuple(others), True, found)] if found else []
 
 
 def _explained(case: Case) -> frozenset[int]:

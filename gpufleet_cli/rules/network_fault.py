@@ -125,17 +125,25 @@ def _with_names(
 def _of_the_reporting(
     case: Case, own: dict[str, Own], accused: dict[str, dict[str, PlacedSign]]
 ) -> dict[str, dict[str, PlacedSign]]:
-    """An address that no file explains, accused by several nodes while one node reports its own adapter and
-    does not accuse it: that node's."""
+    """An address that no file explains, or a pod whose node nothing tells, accused by several nodes while one
+    node reports its own adapter and does not accuse it: that node's."""
     if len(own) != 1:
         return accused
     name = next(iter(own))
+    is_placed = name in case.topology.by_node or name in case.topology.by_pod
+    most = max(accused, key=lambda peer: (len(accused[peer]), peer), default=None)
     found: dict[str, dict[str, PlacedSign]] = defaultdict(dict)
     for peer, by in accused.items():
-        is_its = _is_address(peer) and len(by) > 1 and name not in by
+        is_open_pod = not is_placed and peer == most and _has_no_node(case, peer)
+        is_its = (_is_address(peer) or is_open_pod) and len(by) > 1 and name not in by
         for accuser, sign in by.items():
             found[name if is_its else peer].setdefault(accuser, sign)
     return found
+
+
+def _has_no_node(case: Case, pod: str) -> bool:
+    ranks = case.topology.by_pod.get(pod, ())
+    return bool(ranks) and all(case.topology.node_of(rank) is None for rank in ranks)
 
 
 def _units(case: Case) -> set[str]:
