@@ -269,5 +269,6 @@ def among(specific: Hypothesis, located: Hypothesis, ranks: tuple[int, ...]) -> 
         claims=specific.claims + located.claims[:1],
         ranks=ranks if len(ranks) == 1 else (),
         suspects=() if len(ranks) == 1 else ranks,
+        nodes=specific.nodes or (located.nodes if ranks == located.suspects else ()),
         collective=specific.collective or located.collective,
     )
