@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from gpufleet_cli.facts import (
     Fact,
+    GpuReading,
     HostSign,
     JobNumbers,
     LogSign,
@@ -17,9 +19,12 @@ from gpufleet_cli.facts import (
     Sign,
     StepPoint,
 )
+from gpufleet_cli.reason.recorder_finding import GraphClaim, GraphFinding, Root, Stall, Terminal
 from gpufleet_cli.rules import (
+    claims,
     collective_mismatch,
     gpu_fault,
+    gpu_reading,
     healthy,
     missing_rank,
     network_fault,
@@ -28,12 +33,14 @@ from gpufleet_cli.rules import (
     slow_rank,
     storage_fault,
 )
-from gpufleet_cli.verdict import Kind
+from gpufleet_cli.verdict import CollectiveRef, Kind
+from gpufleet_cli.weigh import weigh
 from rules import stories
 from rules.stories import (
     GAVE_UP,
     STOPPED,
     S,
+    case,
     hang,
     host,
     places,
@@ -568,3 +575,41 @@ def test_a_watchdog_that_gave_up_is_no_pause() -> None:
     """The save is open, and seven ranks timed out."""
     facts = hang(sign(Sign.SAVE_STARTED, 0, STOPPED + S))
     assert verdict(facts, GAVE_UP + 60 * S).kind is not Kind.HEALTHY
+
+
+# --- gpu_reading ---------------------------------------------------------------------------------
+
+
+def clock(gpu: int, last: float, *, high: float = 1980.0, median: float = 1980.0) -> GpuReading:
+    return GpuReading(
+        field="DCGM_FI_DEV_SM_CLOCK",
+        node="node-0",
+        gpu_uuid=f"GPU-{gpu}",
+        pci_bus_id=f"0000:{0x10 + gpu:02x}:00.0",
+        gpu_index=gpu,
+        first=high,
+        last=last,
+        low=last,
+        high=high,
+        median=median,
+        first_ns=STOPPED - 600 * S,
+        last_ns=STOPPED,
+        changed_ns=STOPPED - 60 * S if last != high else None,
+        samples=40,
+        origin=Origin(path="metrics/dcgm.json", entry=gpu),
+    )
+
+
+@pytest.mark.parametrize(
+    ("lasts", "named"),
+    [
+        ((1980, 1275, 1980, 1980), [(1,)]),
+        ((1275, 1275, 1275, 1980), []),
+        ((1980, 1900, 1980, 1980), []),
+    ],
+)
+def test_a_clock_that_fell_late(lasts: Sequence[float], named: list[tuple[int, ...]]) -> None:
+    """Most samples are older than the fall, so that the median does not show it; where most GPUs fell
+    together none stands out."""
+    facts = running(*(clock(gpu, last) for gpu, last in enumerate(lasts)))
+    assert [h.ranks for h in proposed(gpu_reading, facts)] == named
