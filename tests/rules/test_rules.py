@@ -109,6 +109,39 @@ def test_the_rank_with_lower_counters_is_singled_out() -> None:
     assert [h.ranks for h in found] == [(5,)]
 
 
+def silent(ranks: Iterable[int]) -> GraphFinding:
+    """Dumps in which these ranks stand still and all others wait for them."""
+    claim = GraphClaim(text="it never entered it", origin=Origin(path="dumps/rank_0"))
+    root = Root(
+        kind=Terminal.HOST_SILENT,
+        ranks=tuple(ranks),
+        share=1.0,
+        blocked=8,
+        virtual=False,
+        claims=(claim,),
+        waited_on=CollectiveRef(desc="default_pg", op="all_reduce", seq=77),
+    )
+    return GraphFinding(dumps=32, world_size=32, stall=Stall.TIMED_OUT, roots=(root,), blocked=8)
+
+
+@pytest.mark.parametrize("ranks", [range(4), (3,), (3, 17)])
+def test_few_that_stand_still_are_named(ranks: Sequence[int]) -> None:
+    made = replace(case(hang(size=32, quiet=())), graph=silent(ranks))
+    assert [(h.ranks, h.touched) for h in missing_rank.propose(made)] == [(tuple(ranks), ())]
+
+
+def test_many_on_several_nodes_share_a_cause() -> None:
+    """Twelve ranks of three nodes do not stop by themselves at once: nobody is named or suspected."""
+    many = tuple(range(2, 14))
+    made = replace(case(hang(size=32, quiet=many)), graph=silent(many))
+    found = list(missing_rank.propose(made))
+    assert [(h.ranks, h.suspects, h.touched) for h in found] == [((), (), many)]
+    said, chosen = weigh(made, found)
+    assert (said.kind, said.culprits, chosen) == (Kind.UNDECIDABLE, (), None)
+    assert not any(other.ranks for other in said.alternatives)
+    assert "none of them is to blame" in said.summary
+
+
 def test_no_timeouts_no_missing_rank() -> None:
     """Quiet logs alone say nothing."""
     assert proposed(missing_rank, running()) == []
