@@ -646,3 +646,19 @@ def test_a_clock_that_fell_late(lasts: Sequence[float], named: list[tuple[int, .
     together none stands out."""
     facts = running(*(clock(gpu, last) for gpu, last in enumerate(lasts)))
     assert [h.ranks for h in proposed(gpu_reading, facts)] == named
+
+
+# --- claims --------------------------------------------------------------------------------------
+
+
+def test_who_was_ended_with_its_node_was_not_lost_by_chance() -> None:
+    """Rank 5 stopped and the agent ended its node: that its siblings left no dump says nothing of how
+    often dumps are lost, so that a hang in flight is no likelier for it."""
+    whole, some = (4, 5, 6, 7), (0, 5, 9, 14)
+    odds = []
+    for missing in (whole, some):
+        graph = silent((5,))
+        root = replace(graph.roots[0], kind=Terminal.HIDDEN, flight=(1, 5))
+        made = replace(case(hang(size=16)), graph=replace(graph, roots=(root,), missing=missing))
+        odds.append(claims.flight_odds(made, root))
+    assert odds[0] < odds[1]
