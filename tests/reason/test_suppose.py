@@ -152,3 +152,19 @@ def test_sends_before_receives_on_both_sides_are_a_circle(seed: int) -> None:
         finding = judge(made, lost)
         assert () == finding.culprits
         assert any(root.kind is Terminal.CYCLE for root in finding.roots)
+
+
+# --- What the dumps that are there, and the logs of others, add ------------------------------------
+
+
+@pytest.mark.parametrize("seed", [3_000_011, 3_000_015, 3_000_021, 3_000_024, 3_000_029])
+def test_a_node_without_dumps_does_not_hide_who_is_missing_elsewhere(seed: int) -> None:
+    """Groups that lie within the lost node are those that the shape of the known ones makes: played
+    with them, its ranks would have gone on, had somebody elsewhere stopped."""
+    made, guilty = stalled(seed)
+    job = made.story.layout
+    node = set(job.ranks_of(job.node_index(guilty)))
+    away = [rank for rank in range(SIZE) if rank not in node][::9][:2]
+    finding = judge(made, node | set(away))
+    assert guilty in finding.suspects
+    assert not set(away) & set(finding.suspects)
