@@ -197,3 +197,12 @@ def test_another_type_is_told_by_its_role_where_the_other_member_left_no_dump(se
     assert group is not None
     [mismatch] = judge(made, set(group.members) - {guilty}).mismatches
     assert (mismatch.what, mismatch.odd_ranks) == ("dtype", (guilty,))
+
+
+@pytest.mark.parametrize(("seed", "lost"), [(3_000_018, 9), (3_000_046, 9), (3_000_054, 20)])
+def test_what_a_lost_rank_waits_for_by_its_log_was_sent(seed: int, lost: int) -> None:
+    """A small send ends without its receiver: the sender is not behind, and nobody skipped anything."""
+    made = world.make(Class.LINK_IN_FLIGHT, seed=seed, size=SIZE)
+    finding = judge(made, {lost}, {lost: said_in_the_log(made, lost)})
+    assert [root.kind for root in finding.roots] == [Terminal.IN_FLIGHT]
+    assert (set(finding.suspects), finding.mismatches) == (made.truth.culprits, ())
