@@ -234,7 +234,7 @@ def _is_elsewhere(case: Case, one: int, other: int) -> bool:
 
 def is_spread_over(case: Case, shared: Hypothesis, located: Hypothesis) -> bool:
     """Whether what several nodes share may have stopped these ranks: more than one, on its nodes."""
-    ranks = located.ranks or located.suspects
+    ranks = located.ranks or located.suspects or located.touched
     nodes = {case.topology.node_of(r) for r in ranks}
     return len(ranks) > 1 and bool(nodes & {*shared.spread, None})
 

@@ -165,6 +165,8 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
         if not is_spread_over(case, specific, located):
             return None
         return replace(specific, claims=specific.claims + located.claims[:1])
+    if located.touched:
+        return None
     if not located.ranks and not specific.ranks and is_of_one_rank(case, specific, located):
         return narrowed_to_rank(case, specific, located)
     if located.ranks:

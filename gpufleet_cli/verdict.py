@@ -126,7 +126,8 @@ class Hypothesis:
     `corrupts` is True when state may be corrupt.
     `generic`: says that a rank stopped and not why, so that a cause may explain it.
     `narrows`: a fault of one GPU known only by its node, so the one silent rank there is its rank.
-    `spread`: nodes that a fault of something shared touches; none of them is a culprit.
+    `spread`, `touched`: nodes, and ranks, that a fault of something shared touches; none of them is a
+    culprit.
     `onset_ns` is when it began. `would_settle` is the cheapest observation that would decide.
     """
 
@@ -150,6 +151,7 @@ class Hypothesis:
     xid: int | None = None
     narrows: bool = False
     spread: tuple[str, ...] = ()
+    touched: tuple[int, ...] = ()
     generic: bool = False
     reason_tag: str = ""
     would_settle: str = ""

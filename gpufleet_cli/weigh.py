@@ -55,7 +55,7 @@ def weigh(case: Case, hypotheses: Iterable[Hypothesis]) -> tuple[Verdict, Hypoth
     best = ranked[0]
     chosen = best.hypothesis
     confidence = _belief_in_culprits(ranked)
-    if chosen.suspects and not chosen.ranks and not chosen.nodes:
+    if (chosen.suspects or chosen.touched) and not chosen.ranks and not chosen.nodes:
         return _undecidable(case, ranked), None
     if confidence < THRESHOLD:
         return _undecidable(case, ranked), None

@@ -36,6 +36,7 @@ MAX_ROOM = 8 << 20
 STEPS_PER_VOICE = 8
 STEPS_PER_SAMPLE = 1
 STEPS_OF_SMALL = 128
+STEPS_FOR_PACE, PACE_BYTES = 4, 256 << 10
 MAX_CANDIDATES = 300_000
 MAX_CLUSTERS = 8
 _CLUSTER_BYTES = 256 << 10
@@ -126,6 +127,7 @@ class LogStream:
             self._read_window(window, newest=STEPS_PER_VOICE)
         for window in self._merged(log_lost.windows(self, tails)):
             self._read_window(window, newest=STEPS_PER_VOICE)
+        self._read_pace()
 
     def _is_small(self) -> bool:
         size = 0
@@ -342,7 +344,7 @@ class LogStream:
 
     def _read_window(self, window: Window, *, newest: int, older: int = 0) -> None:
         index, start, end = window
-        self._read_steps(window, newest, older)
+        self._read_steps(window, newest=newest, older=older)
         self._runs += 1
         page = self.pages[index]
         for raw in self._lines(index, start, end):
@@ -352,7 +354,7 @@ class LogStream:
                     account = self._account(self.attempts.speaker(piece.voice, piece.pos))
                     self._note_line(account, piece, page.path, line, run=self._runs)
 
-    def _read_steps(self, window: Window, newest: int, older: int) -> None:
+    def _read_steps(self, window: Window, *, newest: int, older: int) -> None:
         """Lines of sampled modules: of each speaker the newest, and some evenly out of the older."""
         index, start, end = window
         data = self.pages[index].data
@@ -371,6 +373,16 @@ class LogStream:
             at = raw.pos & _MASK
             is_whole = not raw.parts and start <= at and (at == 0 or data[at - 1] == _NEWLINE)
             self._recognise_raw(index, raw, modules, scanner, is_noted=is_whole)
+
+    def _read_pace(self) -> None:
+        """More steps before the newest one, where what was read holds too few to tell how often one is
+        printed: one rank prints for all, and its lines may lie in one small part of the file."""
+        known = sorted(pos for found in self.progress.values() for pos, _ in found)
+        if not known or max(map(len, self.progress.values())) >= STEPS_FOR_PACE:
+            return
+        index, at = known[-1] >> PAGE_SHIFT, known[-1] & _MASK
+        for window in self._merged([(index, max(0, at - PACE_BYTES), at)]):
+            self._read_steps(window, newest=STEPS_PER_VOICE, older=STEPS_PER_VOICE)
 
     def _lines(self, index: int, start: int, end: int) -> Iterator[Raw]:
         """Every line that begins in a stretch; parts of a joined line come once."""

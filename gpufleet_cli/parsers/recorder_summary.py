@@ -55,6 +55,7 @@ _state = itemgetter("state")
 _retired = itemgetter("retired")
 _sizes = itemgetter("input_sizes")
 _kind_key = itemgetter("pg_id", "profiling_name", "is_p2p", "input_sizes")
+_typed_kind_key = itemgetter("pg_id", "profiling_name", "is_p2p", "input_sizes", "input_dtypes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +351,9 @@ def _window(ring: _Ring, opens: Sequence[int], index_of: dict[Any, int]) -> _Win
     rows: dict[bytes, int] = {}
     kinds: list[OpKind] = []
     order = []
-    for i, key in enumerate(map(marshal.dumps, map(_kind_key, tail), repeat(2))):
+    is_typed = all("input_dtypes" in entry for entry in tail)
+    kind_key = _typed_kind_key if is_typed else _kind_key
+    for i, key in enumerate(map(marshal.dumps, map(kind_key, tail), repeat(2))):
         row = rows.get(key)
         if row is None:
             row = rows[key] = min(len(kinds), MAX_KINDS)

@@ -269,6 +269,8 @@ def _situation(
     taken = now if is_told and not logs.timeouts else None
     dumped = [dump.newest_ns for dump in _of(facts, RankDump) if dump.newest_ns is not None]
     graph = recorder_live.in_a_running_job(graph, logs.steps, pause, taken, timeout_s, dumped)
+    if graph is not None and not logs.timeouts and recorder_live.is_scattered(graph):
+        graph = recorder_live.without_ends(graph)
     onset_ns = onset.began_ns(logs.timeouts, graph, logs.signs, logs.steps)
     stop = job_state.judge(
         given=given,

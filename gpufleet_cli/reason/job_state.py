@@ -107,6 +107,9 @@ def judge(
         )
     if pause is not None:
         return _stop(JobState.RUNNING, pause.why, pause.origin, None)
+    if graph is not None and graph.is_live:
+        first_claim = graph.no_fault_claims[0]
+        return _stop(JobState.RUNNING, first_claim.text, first_claim.origin, None)
     return _stop(JobState.UNKNOWN, "nothing shows that it stopped", None, None)
 
 

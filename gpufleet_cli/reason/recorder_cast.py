@@ -103,20 +103,52 @@ def cast(
 def _add_unseen_groups(
     world: World, cast_as: Mapping[int, tuple[dict[Slot, Group], Script | None]]
 ) -> None:
-    """Groups none of whose members left a dump, where as many missing ranks lack a group of their role
-    as such a group has: these are its members."""
+    """Groups none of whose members left a dump: of the missing ranks that lack a group of their role,
+    those that stand to one another as the members of the groups that are known do."""
     lacking: dict[Slot, list[int]] = defaultdict(list)
     for rank, (own, script) in cast_as.items():
         for slot in set() if script is None else {line.slot for line in script.lines} - own.keys():
             lacking[slot].append(rank)
     for slot, ranks in sorted(lacking.items()):
         desc, size, _ = slot
-        if len(ranks) == size:
-            name = f"({desc} of ranks without a dump)"
-            group = Group(len(world.groups), name, desc, tuple(sorted(ranks)), stated=True)
+        for members in _split(sorted(ranks), size, _shape(world, desc, size)):
+            name = f"({desc} of rank {members[0]} and others without a dump)"
+            group = Group(len(world.groups), name, desc, members, stated=True)
             world.groups.append(group)
-            for rank in ranks:
+            for rank in members:
                 cast_as[rank][0][slot] = group
+
+
+def _shape(world: World, desc: str, size: int) -> tuple[int, ...] | None:
+    """How far the members of such a group stand from its first, where that is the same in all."""
+    shapes = {
+        tuple(member - group.members[0] for member in group.members)
+        for group in world.groups
+        if group.stated and group.desc == desc and len(group.members) == size
+    }
+    shape = shapes.pop() if len(shapes) == 1 else None
+    return shape if shape is not None and min(shape) == 0 else None
+
+
+def _split(ranks: Sequence[int], size: int, shape: tuple[int, ...] | None) -> list[tuple[int, ...]]:
+    """Ranks as groups of one shape; none where they are not made of such groups alone.
+
+    >>> _split([4, 5, 6, 7], 2, (0, 2)), _split([4, 5, 6, 9], 2, (0, 2)), _split([4, 9], 2, None)
+    ([(4, 6), (5, 7)], [], [(4, 9)])
+    """
+    if len(ranks) == size:
+        return [tuple(ranks)]
+    left, found = set(ranks), []
+    for rank in () if shape is None else ranks:
+        if rank not in left:
+            continue
+        assert shape is not None
+        members = tuple(rank + distance for distance in shape)
+        if not left.issuperset(members):
+            return []
+        left.difference_update(members)
+        found.append(members)
+    return found
 
 
 def _stands(own: Mapping[Slot, Group], script: Script | None, said: Logged | None) -> int | None:

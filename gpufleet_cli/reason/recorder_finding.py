@@ -115,6 +115,7 @@ class GraphFinding:
     `roots` are strongest first; `suspects` are the ranks of hidden and in-flight roots. `waiting`
     are ranks with an open operation that leads to a root. `no_fault` is True only where the dumps
     show positively that nothing is stuck (`no_fault_claims`); False means a fault or not known.
+    `is_live`: operations began or ended just before the evidence was taken.
     `unsettled` are ranks without a dump that some waiting leads to as well as to a convicted rank.
     `early` dumps were made before their rank moved on; `stale` ones belong to an earlier attempt.
     `clock_offsets` are seconds that a node's clock is ahead, with the error.
@@ -134,6 +135,7 @@ class GraphFinding:
     timed_out_origin: Origin | None = None
     no_fault: bool = False
     no_fault_claims: tuple[GraphClaim, ...] = ()
+    is_live: bool = False
     missing: tuple[int, ...] = ()
     unreadable: tuple[int, ...] = ()
     stale: tuple[int, ...] = ()

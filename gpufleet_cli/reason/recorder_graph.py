@@ -195,9 +195,8 @@ def _add_pair(graph: Graph, wait: Wait) -> None:
             behind = _ghost_lag(ghost, wait, own, is_send)
         else:
             behind = _pair_lag(world, group, other, own, is_send)
-            is_single = len(wait.op.peers) == 1 and wait.rank in world.dumps
-            if behind == HOST_BEHIND and is_single:
-                behind = PAST if _has_ended_own(world, group, wait, other) else behind
+            if behind == HOST_BEHIND and len(wait.op.peers) == 1:
+                behind = PAST if _has_ended_own(graph, group, wait, other) else behind
         if behind == PAST:
             continue
         if behind == "":
@@ -206,10 +205,13 @@ def _add_pair(graph: Graph, wait: Wait) -> None:
             operation.behind[other] = behind
 
 
-def _has_ended_own(world: World, group: Group, wait: Wait, other: int) -> bool:
+def _has_ended_own(graph: Graph, group: Group, wait: Wait, other: int) -> bool:
     """Whether the other side has its part of a transfer behind it: a small send ends without its
     receiver, and what is on its way is nobody's delay."""
-    number = other_number(world, wait.rank, group, wait.op)
+    if wait.rank in graph.world.dumps:
+        number = other_number(graph.world, wait.rank, group, wait.op)
+    else:
+        number = graph.ghosts[wait.rank].opposite if graph.is_logged(wait.rank) else None
     last = group.seen[other].last_p2p if other in group.seen else None
     if number is None or last is None or last < number:
         return False

@@ -19,6 +19,7 @@ from gpufleet_cli.reason.recorder_report import sentence
 
 JUST_NOW_S = 30.0
 FEW = 8  # an eighth of the ranks with a dump
+SCATTERED, MOST_OF_ONE = 4, 0.5
 CONVICTS = frozenset({Terminal.HOST_SILENT, Terminal.GPU_STALLED})
 
 
@@ -39,7 +40,8 @@ def in_a_running_job(
         since = abs(taken_ns - median(newest_ns)) / NS
         if since <= min(JUST_NOW_S, pauses.NOTICED * timeout_s):
             text = f"most dumps hold operations of the last {since:,.0f} s before the evidence was taken"
-            return _in_order(graph, GraphClaim(text=f"{text}: a job in mid-step", origin=None))
+            found = _in_order(graph, GraphClaim(text=f"{text}: a job in mid-step", origin=None))
+            return replace(found, is_live=True)
     age, rhythm = pauses.age_s(steps, taken_ns), pauses.rhythm_s(steps)
     if age is None or rhythm is None:
         return graph
@@ -54,11 +56,34 @@ def in_a_running_job(
     return graph
 
 
-def _singles_out(graph: GraphFinding) -> bool:
-    """Few ranks that all others wait for."""
-    return any(
-        root.kind in CONVICTS and len(root.ranks) * FEW <= graph.dumps for root in graph.roots
+def is_scattered(graph: GraphFinding) -> bool:
+    """Whether the waiting ends in many places that have nothing to do with one another, and nothing has
+    timed out: a step that goes on, or a hang of what all share. One fault has one end, two have two."""
+    ends = graph.roots
+    if graph.timed_out_origin is not None or graph.mismatches or len(ends) < SCATTERED:
+        return False
+    is_circle = any(root.kind is Terminal.CYCLE for root in ends)
+    return not is_circle and max(root.share for root in ends) <= MOST_OF_ONE
+
+
+def without_ends(graph: GraphFinding) -> GraphFinding:
+    """The finding with no end singled out: it neither shows a fault nor that there is none."""
+    found = replace(graph, stall=Stall.NONE, roots=(), waiting=frozenset(), onset_ns=None)
+    if graph.report is None:
+        return found
+    places = {root.waited_on.desc for root in graph.roots if root.waited_on.desc}
+    of = f" of {', '.join(sorted(places))}" if places else ""
+    text = (
+        f"The waiting ends in {len(graph.roots)} places{of} that do not wait for one another, and nothing"
+        " has timed out: a step that goes on, or a hang of what they share."
     )
+    return replace(found, report=replace(graph.report, roots=(), finding=text))
+
+
+def _singles_out(graph: GraphFinding) -> bool:
+    """Few ranks that all others wait for. Where many GPUs are at work, each by itself, none is alone."""
+    convicted = {rank for root in graph.roots if root.kind in CONVICTS for rank in root.ranks}
+    return 0 < len(convicted) * FEW <= graph.dumps
 
 
 def _in_order(graph: GraphFinding, why: GraphClaim) -> GraphFinding:

@@ -113,7 +113,9 @@ class _Stage:
             return part.stands
         lines = part.script.lines
         for i, line in enumerate(lines):
-            is_over = i < self.furthest[rank] and (line.kind.is_p2p or line.slot not in part.own)
+            group = part.own.get(line.slot)
+            is_dark = group is None or not group.seen  # nobody's dump tells of it
+            is_over = i < self.furthest[rank] and (line.kind.is_p2p or is_dark)
             if not is_over and not self._is_proven(part, line):
                 return i
         return len(lines)

@@ -242,9 +242,16 @@ def _with_roots(
     mismatched = programs.mismatches(world)
     ends, unsettled = roots(graph)
     ends = _without_cleared(graph, parts, ends)
-    diverged = recorder_roles.divergences(world, _in_question(graph, ends, mismatched))
-    if diverged:
-        mismatched.insert(0, recorder_roles.mismatch(world, diverged))
+    in_question = _in_question(graph, ends, mismatched)
+    diverged = recorder_roles.divergences(world, in_question, _logged_places(graph))
+    miscounted = [] if diverged else recorder_roles.miscounts(world, in_question)
+    if diverged or miscounted:
+        left = (
+            recorder_roles.mismatch(world, diverged)
+            if diverged
+            else recorder_roles.miscount_mismatch(world, miscounted)
+        )
+        mismatched.insert(0, left)
         found = [r for r in ends if r.kind not in (Terminal.CYCLE, Terminal.HIDDEN)]
     else:
         found, ordered = _resolve_circles(graph, ends)
@@ -366,6 +373,15 @@ def _members(graph: Graph, operation: Operation) -> tuple[int, ...]:
     at = set(operation.at)
     known = {r for r in group.members if r in graph.world.dumps or graph.is_logged(r)}
     return tuple(r for r in sorted(group.members) if r in at or r not in known)
+
+
+def _logged_places(graph: Graph) -> set[recorder_roles.Place]:
+    """Operations that ranks without a dump wait in, by their logs."""
+    return {
+        (op.group, op.wait.op.is_p2p, op.wait.op.seq)
+        for op in graph.operations
+        if any(graph.is_logged(rank) for rank in op.at)
+    }
 
 
 def _in_question(graph: Graph, found: Sequence[Root], mismatched: Sequence[Mismatch]) -> set[int]:

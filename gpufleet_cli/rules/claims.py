@@ -50,13 +50,24 @@ def hidden_weight(root: Root) -> float:
 
 def flight_odds(case: Case, root: Root) -> float:
     """Log odds of an operation in flight, some of whose members lost their dumps by chance, against
-    one missing rank that stopped and left none (facts: localisation 3, background loss)."""
+    one missing rank that stopped and left none (facts: localisation 3, background loss). Those beside
+    it on its node were ended with it."""
     assert case.graph is not None
     world = case.graph.world_size or case.graph.dumps
-    lost_by_chance = set(case.graph.missing) - set(root.ranks)
+    units = (_unit(case, rank) for rank in root.ranks)
+    lost_by_chance = set(case.graph.missing) - set(root.ranks) - {r for unit in units for r in unit}
     loss = (len(lost_by_chance) + 0.5) / (world + 1)
     some_lost = 1 - (1 - loss) ** len(root.flight)
     return math.log(FLIGHTS_A_STOP * some_lost / NO_DUMP_IF_GUILTY)
+
+
+def _unit(case: Case, rank: int) -> tuple[int, ...]:
+    """The ranks of a rank's node, or of its pod where no node is known, if none of them left a dump."""
+    place = case.topology.places.get(rank)
+    if place is None or case.graph is None:
+        return ()
+    ranks = case.topology.by_node.get(place.node or "") or case.topology.by_pod.get(place.pod or "")
+    return tuple(ranks) if ranks and set(ranks) <= set(case.graph.missing) else ()
 
 
 def about(

@@ -53,7 +53,10 @@ def _narrower(reading: GpuReading, peers: Sequence[GpuReading]) -> bool:
 
 
 def _slower_clock(reading: GpuReading, peers: Sequence[GpuReading]) -> bool:
-    return 0 < reading.median < LOW_CLOCK * median(peer.median for peer in peers)
+    """All the time, or since it fell: most samples may be older than that."""
+    usual, now = median(peer.median for peer in peers), median(peer.last for peer in peers)
+    fell = 0 < reading.last < LOW_CLOCK * min(now, reading.high)
+    return fell or 0 < reading.median < LOW_CLOCK * usual
 
 
 SYMPTOMS = (

@@ -9,12 +9,13 @@ It cannot see why the rank stopped; rules that can claim the same rank with a mo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gpufleet_cli.facts import Sign, WatchdogTimeout
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import Placed
+from gpufleet_cli.reason.recorder_finding import Root
 from gpufleet_cli.reason.silence import quieter_by_s
 from gpufleet_cli.rules import adapters, claims
 from gpufleet_cli.rules.claims import (
@@ -33,8 +34,15 @@ MOST_TOGETHER = 8
 
 def propose(case: Case) -> Iterator[Hypothesis]:
     """From dumps, from logs, or from both; one hypothesis a culprit set."""
-    from_graph = _graph_claims(case)
     from_logs = _log_claims(case)
+    many = [ranks for ranks, single, _ in from_logs if single and _is_shared(case, ranks)]
+    silent = tuple(rank for root in _silent(case) for rank in root.ranks)
+    many += [silent] if _is_shared(case, silent) else []
+    touched = tuple(sorted({rank for ranks in many for rank in ranks}))
+    if touched:
+        yield _of_many(case, touched, [c for _, _, found in from_logs for c in found])
+        from_logs = [f for f in from_logs if len(f[0]) == 1 or not set(f[0]) <= set(touched)]
+    from_graph = [f for f in _graph_claims(case, touched) if not set(f[0]) <= set(touched)]
     merged: dict[tuple[tuple[int, ...], bool], list[Claim]] = defaultdict(list)
     for ranks, single, found in [*from_graph, *from_logs]:
         merged[ranks, single].extend(found)
@@ -66,6 +74,49 @@ def _of_node(made: Hypothesis, node: str) -> Hypothesis:
         " runs on it; which rank was first is not told.",
         claims=(*made.claims, claim(text, first.origin, claims.OUTLIER)),
         would_settle=f"the kernel log and the state of {node}",
+    )
+
+
+def _is_shared(case: Case, ranks: Sequence[int]) -> bool:
+    """Whether these are ranks of several nodes, and more than stop by themselves at once."""
+    if len(ranks) <= max(MOST_TOGETHER, len(case.world) // 50):
+        return False
+    places = [case.topology.places.get(rank) for rank in ranks]
+    units = {None if place is None else place.node or place.pod for place in places}
+    return len(units) > 1 or None in units
+
+
+def _silent(case: Case) -> list[Root]:
+    roots = () if case.graph is None else case.graph.roots
+    return [root for root in roots if root.kind == "host-silent"]
+
+
+def _of_many(case: Case, touched: tuple[int, ...], by_logs: Sequence[Claim]) -> Hypothesis:
+    """Many at once have one cause that stands elsewhere, and are its victims."""
+    where = waited_in(case)
+    by_dumps = [
+        claim(c.text, c.origin, claims.GOOD, rank=c.rank)
+        for root in _silent(case)
+        for c in root.claims[:1]
+    ]
+    parts = [*by_dumps, *by_logs][:3]
+    nodes = {case.topology.node_of(rank) for rank in touched} - {None}
+    on = f" of {len(nodes)} nodes" if len(nodes) > 1 else ""
+    return Hypothesis(
+        kind=Kind.RANK_MISSING,
+        rule=NAME,
+        summary=f"{len(touched)} ranks{on} stood still at once and never reached"
+        f" {collective_text(where)}: what they share stopped them (storage, a data source, the"
+        " network), and none of them is to blame.",
+        claims=tuple(
+            replace(c, weight=claims.GOOD if i == 0 else claims.WEAK) for i, c in enumerate(parts)
+        ),
+        remedy=Remedy.OUTSIDE,
+        generic=True,
+        touched=touched,
+        collective=where,
+        onset_ns=case.onset_ns,
+        would_settle="stacks of those ranks, kernel logs of their nodes, the state of the file server",
     )
 
 
@@ -102,13 +153,13 @@ def _hypothesis(
 Found = tuple[tuple[int, ...], bool, list[Claim]]
 
 
-def _graph_claims(case: Case) -> list[Found]:
+def _graph_claims(case: Case, touched: tuple[int, ...]) -> list[Found]:
     graph = case.graph
     if graph is None:
         return []
     out: list[Found] = []
-    silent = [root for root in graph.roots if root.kind == "host-silent"]
-    if len(silent) > 1 and sum(root.share for root in silent) >= 0.95:
+    silent = _silent(case)
+    if not touched and len(silent) > 1 and sum(root.share for root in silent) >= 0.95:
         # Faults that share no waiting rank: each is needed to explain its own part, so all are guilty.
         together = tuple(sorted({rank for root in silent for rank in root.ranks}))
         parts = [c for root in silent for c in root.claims[:1]]
@@ -117,9 +168,8 @@ def _graph_claims(case: Case) -> list[Found]:
             claim(c.text, c.origin, weight, rank=c.rank)
             for c, weight in zip(parts, weights, strict=False)
         ]
-        # Many at once have one cause that stands elsewhere, and are its victims.
-        out.append((together, len(together) <= max(MOST_TOGETHER, len(case.world) // 50), found))
-    told_together = bool(out)
+        out.append((together, True, found))
+    told_together = bool(touched or out)
     for root in graph.roots:
         if root in silent and told_together:
             continue

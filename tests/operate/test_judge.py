@@ -204,6 +204,12 @@ def test_a_set_where_the_files_leave_one(answer: Triage, right: bool, size: int 
     assert (found.right, found.set_right, found.set_size) == (right, right, size)
 
 
+def test_no_set_leaves_everybody() -> None:
+    """Files that do not even tell how many ranks there are let nobody list them."""
+    assert judge(undecided(told=frozenset(range(64))), leaves()).right
+    assert not judge(undecided(told=frozenset(range(63))), leaves()).right
+
+
 def test_a_guess_that_hits_is_exact_and_not_right() -> None:
     """Calibration counts the hit, the score does not."""
     found = judge(undecided(), says(Kind.HARDWARE, 12))

@@ -332,6 +332,20 @@ def test_a_large_file_says_the_same_of_its_end() -> None:
     assert all(len(s.points) > 15 for s in series)
 
 
+def test_the_pace_is_told_where_one_rank_prints_for_all() -> None:
+    """Its steps are a small part of a large file, and other lines of its own stand after them."""
+    steps = [(n * 30.0, f"[rank0]: step: {n} loss: 2.1 grad_norm: 0.5") for n in range(40)]
+    tuned = [
+        (1200.0 + n / 100, f"[rank{rank}]: AUTOTUNE mm({n}x4096, 4096x14336)" + " " * 60)
+        for rank in range(16)
+        for n in range(400)
+    ]
+    text = "".join(f"{stamp(at)} {line}\n" for at, line in [*steps, *tuned])
+    assert len(text) > log_stream.DENSE_BYTES
+    points = [p for f in facts_of(text) if isinstance(f, Progress) for p in f.points]
+    assert {p.step for p in points} >= set(range(32, 40))
+
+
 def test_a_rank_that_vanishes_in_the_middle_of_a_large_file_is_found() -> None:
     """Rank 2 stops at step 3000 of 6000; its last line is found by reading backwards."""
     text = log_of(large(4, 6000, quiet={2: 3000}), *(timeout(rank, 12_600.0) for rank in (0, 1, 3)))

@@ -8,10 +8,12 @@ import pytest
 from recorder_worlds import Job, dumps, programs, run
 from rules.stories import STOPPED, S, places, running, sign, steps, writes
 
-from gpufleet_cli.facts import Fact, JobNumbers, Progress, RankDump, Sign
-from gpufleet_cli.reason import pauses
+from gpufleet_cli.facts import Fact, JobNumbers, Origin, Progress, RankDump, Sign
+from gpufleet_cli.reason import pauses, recorder_live
 from gpufleet_cli.reason.build import build_case
-from gpufleet_cli.verdict import JobState
+from gpufleet_cli.reason.placed import Pause
+from gpufleet_cli.reason.recorder_finding import GraphFinding, Root, Stall, Terminal
+from gpufleet_cli.verdict import CollectiveRef, JobState
 
 JOB = Job(1, 8, 1)
 
@@ -40,7 +42,7 @@ def test_dumps_of_the_last_seconds_need_no_steps() -> None:
     facts: list[Fact] = [*places(), *placed(stalled(), STOPPED)]
     made = build_case(facts, as_of_ns=STOPPED + 5 * S, captured_ns=None)
     assert made.graph is not None
-    assert made.graph.no_fault
+    assert (made.graph.no_fault, made.stop.state) == (True, JobState.RUNNING)
     later = build_case(facts, as_of_ns=STOPPED + 900 * S, captured_ns=None)
     assert later.graph is not None
     assert not later.graph.no_fault
@@ -63,6 +65,52 @@ def test_one_rank_that_all_wait_for_is_kept_in_a_pause() -> None:
     assert made.pause is not None
     assert made.graph is not None
     assert [root.ranks for root in made.graph.roots] == [(3,)]
+
+
+def ends(kind: Terminal, count: int) -> GraphFinding:
+    """A job of 64 ranks whose waiting ends in `count` ranks, each by itself."""
+    roots = tuple(
+        Root(
+            kind=kind,
+            ranks=(rank,),
+            share=1 / count,
+            blocked=1,
+            virtual=False,
+            claims=(),
+            waited_on=CollectiveRef(desc="TENSOR_MODEL_PARALLEL_GROUP", seq=7),
+        )
+        for rank in range(count)
+    )
+    return GraphFinding(dumps=64, world_size=64, stall=Stall.BY_ORDER, roots=roots, blocked=64)
+
+
+@pytest.mark.parametrize(("count", "is_kept"), [(1, True), (8, True), (32, False)])
+def test_many_gpus_at_work_are_none_alone(count: int, is_kept: bool) -> None:
+    """In a pause a rank that stands out is kept; half of the job that computes does not stand out."""
+    pause = Pause(why="it paused before", since_ns=0, origin=None, is_announced=False)
+    known = build_case(running(), as_of_ns=STOPPED, captured_ns=None).steps
+    found = recorder_live.in_a_running_job(
+        ends(Terminal.GPU_STALLED, count), known, pause, STOPPED + 100 * S, 600.0
+    )
+    assert found is not None
+    assert bool(found.roots) is is_kept
+
+
+@pytest.mark.parametrize(
+    ("count", "is_late", "is_scattered"), [(2, False, False), (8, False, True), (8, True, False)]
+)
+def test_ends_all_over_the_job_single_nobody_out(
+    count: int, is_late: bool, is_scattered: bool
+) -> None:
+    """One fault has one end; eight that do not wait for one another are a step that goes on, as long as
+    nothing has timed out."""
+    found = replace(
+        ends(Terminal.IN_FLIGHT, count),
+        timed_out_origin=Origin(path="dumps/rank_0", entry=3) if is_late else None,
+    )
+    assert recorder_live.is_scattered(found) is is_scattered
+    left = recorder_live.without_ends(found)
+    assert (left.roots, left.no_fault, left.stall) == ((), False, Stall.NONE)
 
 
 # --- The pace -------------------------------------------------------------------------------------

@@ -152,3 +152,57 @@ def test_sends_before_receives_on_both_sides_are_a_circle(seed: int) -> None:
         finding = judge(made, lost)
         assert () == finding.culprits
         assert any(root.kind is Terminal.CYCLE for root in finding.roots)
+
+
+# --- What the dumps that are there, and the logs of others, add ------------------------------------
+
+
+@pytest.mark.parametrize("seed", [3_000_011, 3_000_015, 3_000_021, 3_000_024, 3_000_029])
+def test_a_node_without_dumps_does_not_hide_who_is_missing_elsewhere(seed: int) -> None:
+    """Groups that lie within the lost node are those that the shape of the known ones makes: played
+    with them, its ranks would have gone on, had somebody elsewhere stopped."""
+    made, guilty = stalled(seed)
+    job = made.story.layout
+    node = set(job.ranks_of(job.node_index(guilty)))
+    away = [rank for rank in range(SIZE) if rank not in node][::9][:2]
+    finding = judge(made, node | set(away))
+    assert guilty in finding.suspects
+    assert not set(away) & set(finding.suspects)
+
+
+@pytest.mark.parametrize(("seed", "lost"), [(3_000_011, 2), (3_000_018, 18), (3_000_031, 21)])
+def test_a_skip_that_only_a_log_waits_for_is_seen(seed: int, lost: int) -> None:
+    """The one rank that stands in the skipped operation left no dump, and says in its log where it waits."""
+    made = world.make(Class.SKIPPED, seed=seed, size=SIZE)
+    finding = judge(made, {lost}, {lost: said_in_the_log(made, lost)})
+    assert {rank for m in finding.mismatches for rank in m.odd_ranks} == made.truth.culprits
+
+
+def test_counters_alone_tell_who_skipped() -> None:
+    """Dumps of open operations only: at the same place of the program it has called one fewer."""
+    made = world.make(Class.SKIPPED, seed=3_000_033, size=SIZE)
+    assert made.story.style.only_active
+    [mismatch] = judge(made, ()).mismatches
+    assert (mismatch.what, set(mismatch.odd_ranks)) == ("order", made.truth.culprits)
+    assert "collectives of" in mismatch.summary
+
+
+@pytest.mark.parametrize("seed", [3_000_001, 3_000_019, 3_000_021])
+def test_another_type_is_told_by_its_role_where_the_other_member_left_no_dump(seed: int) -> None:
+    made = world.make(Class.MISMATCH, seed=seed, size=SIZE)
+    guilty = min(made.truth.culprits)
+    call = made.story.faults[0].call
+    assert call is not None
+    group = made.story.programs[guilty][call].group
+    assert group is not None
+    [mismatch] = judge(made, set(group.members) - {guilty}).mismatches
+    assert (mismatch.what, mismatch.odd_ranks) == ("dtype", (guilty,))
+
+
+@pytest.mark.parametrize(("seed", "lost"), [(3_000_018, 9), (3_000_046, 9), (3_000_054, 20)])
+def test_what_a_lost_rank_waits_for_by_its_log_was_sent(seed: int, lost: int) -> None:
+    """A small send ends without its receiver: the sender is not behind, and nobody skipped anything."""
+    made = world.make(Class.LINK_IN_FLIGHT, seed=seed, size=SIZE)
+    finding = judge(made, {lost}, {lost: said_in_the_log(made, lost)})
+    assert [root.kind for root in finding.roots] == [Terminal.IN_FLIGHT]
+    assert (set(finding.suspects), finding.mismatches) == (made.truth.culprits, ())

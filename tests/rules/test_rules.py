@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from gpufleet_cli.facts import (
     Fact,
+    GpuReading,
     HostSign,
     JobNumbers,
     LogSign,
@@ -17,9 +19,12 @@ from gpufleet_cli.facts import (
     Sign,
     StepPoint,
 )
+from gpufleet_cli.reason.recorder_finding import GraphClaim, GraphFinding, Root, Stall, Terminal
 from gpufleet_cli.rules import (
+    claims,
     collective_mismatch,
     gpu_fault,
+    gpu_reading,
     healthy,
     missing_rank,
     network_fault,
@@ -28,12 +33,14 @@ from gpufleet_cli.rules import (
     slow_rank,
     storage_fault,
 )
-from gpufleet_cli.verdict import Kind
+from gpufleet_cli.verdict import CollectiveRef, Kind
+from gpufleet_cli.weigh import weigh
 from rules import stories
 from rules.stories import (
     GAVE_UP,
     STOPPED,
     S,
+    case,
     hang,
     host,
     places,
@@ -100,6 +107,39 @@ def test_the_rank_with_lower_counters_is_singled_out() -> None:
     counts = [status(r, 40, 39) for r in (0, 1, 2)] + [status(5, 38, 38), status(6, 40, 39)]
     found = proposed(missing_rank, hang(*counts, quiet=(5, 6)))
     assert [h.ranks for h in found] == [(5,)]
+
+
+def silent(ranks: Iterable[int]) -> GraphFinding:
+    """Dumps in which these ranks stand still and all others wait for them."""
+    claim = GraphClaim(text="it never entered it", origin=Origin(path="dumps/rank_0"))
+    root = Root(
+        kind=Terminal.HOST_SILENT,
+        ranks=tuple(ranks),
+        share=1.0,
+        blocked=8,
+        virtual=False,
+        claims=(claim,),
+        waited_on=CollectiveRef(desc="default_pg", op="all_reduce", seq=77),
+    )
+    return GraphFinding(dumps=32, world_size=32, stall=Stall.TIMED_OUT, roots=(root,), blocked=8)
+
+
+@pytest.mark.parametrize("ranks", [range(4), (3,), (3, 17)])
+def test_few_that_stand_still_are_named(ranks: Sequence[int]) -> None:
+    made = replace(case(hang(size=32, quiet=())), graph=silent(ranks))
+    assert [(h.ranks, h.touched) for h in missing_rank.propose(made)] == [(tuple(ranks), ())]
+
+
+def test_many_on_several_nodes_share_a_cause() -> None:
+    """Twelve ranks of three nodes do not stop by themselves at once: nobody is named or suspected."""
+    many = tuple(range(2, 14))
+    made = replace(case(hang(size=32, quiet=many)), graph=silent(many))
+    found = list(missing_rank.propose(made))
+    assert [(h.ranks, h.suspects, h.touched) for h in found] == [((), (), many)]
+    said, chosen = weigh(made, found)
+    assert (said.kind, said.culprits, chosen) == (Kind.UNDECIDABLE, (), None)
+    assert not any(other.ranks for other in said.alternatives)
+    assert "none of them is to blame" in said.summary
 
 
 def test_no_timeouts_no_missing_rank() -> None:
@@ -568,3 +608,57 @@ def test_a_watchdog_that_gave_up_is_no_pause() -> None:
     """The save is open, and seven ranks timed out."""
     facts = hang(sign(Sign.SAVE_STARTED, 0, STOPPED + S))
     assert verdict(facts, GAVE_UP + 60 * S).kind is not Kind.HEALTHY
+
+
+# --- gpu_reading ---------------------------------------------------------------------------------
+
+
+def clock(gpu: int, last: float, *, high: float = 1980.0, median: float = 1980.0) -> GpuReading:
+    return GpuReading(
+        field="DCGM_FI_DEV_SM_CLOCK",
+        node="node-0",
+        gpu_uuid=f"GPU-{gpu}",
+        pci_bus_id=f"0000:{0x10 + gpu:02x}:00.0",
+        gpu_index=gpu,
+        first=high,
+        last=last,
+        low=last,
+        high=high,
+        median=median,
+        first_ns=STOPPED - 600 * S,
+        last_ns=STOPPED,
+        changed_ns=STOPPED - 60 * S if last != high else None,
+        samples=40,
+        origin=Origin(path="metrics/dcgm.json", entry=gpu),
+    )
+
+
+@pytest.mark.parametrize(
+    ("lasts", "named"),
+    [
+        ((1980, 1275, 1980, 1980), [(1,)]),
+        ((1275, 1275, 1275, 1980), []),
+        ((1980, 1900, 1980, 1980), []),
+    ],
+)
+def test_a_clock_that_fell_late(lasts: Sequence[float], named: list[tuple[int, ...]]) -> None:
+    """Most samples are older than the fall, so that the median does not show it; where most GPUs fell
+    together none stands out."""
+    facts = running(*(clock(gpu, last) for gpu, last in enumerate(lasts)))
+    assert [h.ranks for h in proposed(gpu_reading, facts)] == named
+
+
+# --- claims --------------------------------------------------------------------------------------
+
+
+def test_who_was_ended_with_its_node_was_not_lost_by_chance() -> None:
+    """Rank 5 stopped and the agent ended its node: that its siblings left no dump says nothing of how
+    often dumps are lost, so that a hang in flight is no likelier for it."""
+    whole, some = (4, 5, 6, 7), (0, 5, 9, 14)
+    odds = []
+    for missing in (whole, some):
+        graph = silent((5,))
+        root = replace(graph.roots[0], kind=Terminal.HIDDEN, flight=(1, 5))
+        made = replace(case(hang(size=16)), graph=replace(graph, roots=(root,), missing=missing))
+        odds.append(claims.flight_odds(made, root))
+    assert odds[0] < odds[1]

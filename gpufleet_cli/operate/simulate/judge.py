@@ -180,7 +180,9 @@ def _leaves_the_right_set(truth: Truth, verdict: Verdict) -> bool:
     left = suspects(verdict)
     if not has_culprits(truth):
         return left <= truth.may_name or len(left) == truth.size
-    return bool(left) and truth.culprits <= left and (truth.told is None or left <= truth.told)
+    if not left:  # nobody is singled out and nobody cleared
+        left = frozenset(range(truth.size))
+    return truth.culprits <= left and (truth.told is None or left <= truth.told)
 
 
 def _names_the_node(truth: Truth, verdict: Verdict) -> bool:

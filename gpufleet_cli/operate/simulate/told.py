@@ -18,7 +18,7 @@ from gpufleet_cli.operate.simulate.programs import Op
 from gpufleet_cli.operate.simulate.story import HEALTHY, Class, Clue
 
 FEW_SEEN = 0.1
-MOST_TRIES = 10
+JUST_NOW_S = 30.0
 # Hangs in flight for each stop, and how often a guilty rank leaves no dump, in these worlds.
 FLIGHTS_A_STOP, NO_DUMP_IF_GUILTY, WORTH_A_WORD = 0.25, 0.5, 0.1
 DIFFERENT = frozenset({Class.SKIPPED, Class.REORDERED, Class.MISMATCH})
@@ -134,7 +134,7 @@ def _nobody(cls: Class, seen: Seen, loud: Sequence[Clue], replay: Replay) -> Tol
     if cls is Class.IMBALANCE:
         return Told(ranks=None, decided=True, named=bool(loud))
     if cls in HEALTHY:
-        shown = bool(loud) or _stand_still(seen, replay)
+        shown = bool(loud) or _stand_still(seen, replay) or _just_moved(seen, replay)
         return Told(
             ranks=None, decided=shown, named=bool(loud), settle="a later look, dumps of all ranks"
         )
@@ -167,6 +167,16 @@ def _stand_still(seen: Seen, replay: Replay) -> bool:
         )
         if op.does in EXCHANGED and enqueued is not None and enqueued <= seen.captured_s
     )
+
+
+def _just_moved(seen: Seen, replay: Replay) -> bool:
+    """Most ranks left a dump, and most dumps hold a moment of the last seconds before the capture."""
+    fresh = 0
+    for rank in seen.dumps:
+        moments = (*replay.moments.enqueued[rank], *replay.moments.done[rank])
+        seconds = [at for at in moments if at is not None and at <= seen.captured_s]
+        fresh += bool(seconds) and seen.captured_s - max(seconds) <= JUST_NOW_S
+    return fresh > 0.5 * replay.layout.size
 
 
 def _two(plan: Plan, seen: Seen, replay: Replay) -> Told:
@@ -243,7 +253,7 @@ def _as_in_flight(plan: Plan, seen: Seen, replay: Replay) -> frozenset[int]:
     if len(plan.culprits) > 1 or (rank in seen.complete and rank not in seen.timed_out):
         return frozenset()
     for i in (i for i, op in enumerate(replay.healthy[rank]) if op.does in EXCHANGED):
-        if replay.moments.done[rank][i] is None:
+        if replay.moments.done[rank][i] is None and not _is_past(rank, i, seen, replay):
             op = replay.healthy[rank][i]
             assert op.group is not None
             members = op.group.members
@@ -322,11 +332,14 @@ def _could_be(rank: int, seen: Seen, replay: Replay) -> bool:
 
 
 def _search(rank: int, seen: Seen, replay: Replay, kind: str) -> bool:
+    """Whether some place in its program is one where this rank can have stopped. The later it stops,
+    the further all others come, so that each try halves what is left."""
     calls = [i for i, op in enumerate(replay.healthy[rank]) if op.does in EXCHANGED]
-    first = next(
-        (k for k, i in enumerate(calls) if not _is_past(rank, i, seen, replay)), len(calls)
-    )
-    for i in calls[first : first + MOST_TRIES]:
+    low = next((k for k, i in enumerate(calls) if not _is_past(rank, i, seen, replay)), len(calls))
+    high = len(calls)
+    while low < high:
+        middle = (low + high) // 2
+        i = calls[middle]
         if kind == "host":
             upset = Upset(host_stops={rank: i})
         else:
@@ -335,8 +348,7 @@ def _search(rank: int, seen: Seen, replay: Replay, kind: str) -> bool:
         order = _compare(replay.run(upset), seen, replay)
         if order == 0:
             return True
-        if order > 0:
-            return False
+        low, high = (low, middle) if order > 0 else (middle + 1, high)
     return False
 
 
