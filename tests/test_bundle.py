@@ -106,7 +106,7 @@ def test_head_is_the_first_bytes_only(tmp_path: Path) -> None:
 def test_case_json_is_never_read(tmp_path: Path) -> None:
     """The answer of a handed case is not evidence, wherever and however it lies."""
     write(tmp_path, case_json=b"{}", deep__case_json=b"{}", a_log=LINE)
-    (tmp_path / "case.json.gz").write_bytes(gzip.compress(b"{}"))
+    (tmp_path / "case.json.gz").write_bytes(gzip.compress(b"{}", mtime=0))
     (tmp_path / "x.tar").write_bytes(tar_of({"case.json": b"{}", "in/case.json": b"{}"}))
     assert ["a.log"] == [one.path for one in read_target(tmp_path).evidences]
     with pytest.raises(TargetError, match="never read"):
@@ -157,7 +157,7 @@ def test_corrupt_stream_is_told(tmp_path: Path) -> None:
 
 def test_names_that_hide_the_packing_are_seen_through(tmp_path: Path) -> None:
     """Contents tell, names do not."""
-    (tmp_path / "a.log").write_bytes(gzip.compress(LINE))
+    (tmp_path / "a.log").write_bytes(gzip.compress(LINE, mtime=0))
     (tmp_path / "b.log.gz").write_bytes(LINE)
     assert {"a.log": LINE, "b.log.gz": LINE} == contents(read_target(tmp_path))
 
@@ -165,7 +165,7 @@ def test_names_that_hide_the_packing_are_seen_through(tmp_path: Path) -> None:
 def test_a_file_beside_its_packed_twin_keeps_its_own_name(tmp_path: Path) -> None:
     """Neither hides the other."""
     (tmp_path / "a.log").write_bytes(b"1")
-    (tmp_path / "a.log.gz").write_bytes(gzip.compress(b"2"))
+    (tmp_path / "a.log.gz").write_bytes(gzip.compress(b"2", mtime=0))
     assert {"a.log": b"1", "a.log~2": b"2"} == contents(read_target(tmp_path))
 
 
@@ -181,7 +181,7 @@ def test_hostile_names_are_made_visible(tmp_path: Path) -> None:
 def test_evidence_travels_to_a_worker(tmp_path: Path) -> None:
     """Parsing runs in other processes."""
     write(tmp_path, a_log=LINE)
-    (tmp_path / "b.log.gz").write_bytes(gzip.compress(LINE))
+    (tmp_path / "b.log.gz").write_bytes(gzip.compress(LINE, mtime=0))
     (tmp_path / "c.zip").write_bytes(zip_of({"d.log": LINE}))
     for one in read_target(tmp_path).evidences:
         again: Evidence = pickle.loads(pickle.dumps(one))
@@ -509,7 +509,7 @@ def test_members_that_share_their_bytes(tmp_path: Path, monkeypatch: pytest.Monk
     """A small archive can hold any number of large members: what is unpacked counts, not what is said."""
     monkeypatch.setattr(archive, "TOTAL_LIMIT", 10 << 20)
     contents_of = [number.to_bytes(4, "big") + bytes(4 << 20) for number in range(20)]
-    members = {f"{number}.gz": gzip.compress(content) for number, content in enumerate(contents_of)}
+    members = {f"{number}.gz": gzip.compress(content, mtime=0) for number, content in enumerate(contents_of)}
     (tmp_path / "x.tgz").write_bytes(gzip.compress(tar_of(members)))
     target = read_target(tmp_path / "x.tgz")
     read = [one for one in target.evidences if one.read()]
@@ -567,7 +567,7 @@ class _Stdin:
 
 
 @pytest.mark.parametrize(
-    "given", [LINE, gzip.compress(LINE), tar_of({"standard-input": LINE}), zip_of({"standard-input": LINE}),
+    "given", [LINE, gzip.compress(LINE, mtime=0), tar_of({"standard-input": LINE}), zip_of({"standard-input": LINE}),
               gzip.compress(tar_of({"standard-input": LINE}))],
 )  # fmt: skip
 def test_standard_input(given: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
