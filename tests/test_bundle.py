@@ -568,7 +568,7 @@ class _Stdin:
 
 @pytest.mark.parametrize(
     "given", [LINE, gzip.compress(LINE, mtime=0), tar_of({"standard-input": LINE}), zip_of({"standard-input": LINE}),
-              gzip.compress(tar_of({"standard-input": LINE}))],
+              gzip.compress(tar_of({"standard-input": LINE}), mtime=0)],
 )  # fmt: skip
 def test_standard_input(given: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pasted text, or anything that was piped in."""
