@@ -12,6 +12,7 @@ from gpufleet_cli.verdict import Hypothesis, Kind, Remedy
 BY_ITSELF = 2.4
 SAME_NODE_CLOSE = 1.0
 DEATHS = frozenset({Kind.RANK_CRASHED, Kind.HOST_OOM, Kind.CUDA_OOM, Kind.HARDWARE})
+CAUSES = DEATHS | {Kind.DATA_STALL}
 STALLS = frozenset({Kind.RANK_MISSING, Kind.DATA_STALL})
 
 
@@ -148,13 +149,14 @@ def both_guilty(case: Case, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """A rank that ended or stopped for a cause of its own, and one of another node that stands still and
     waits for nobody: neither explains the other, so both are guilty (facts: localisation 2)."""
     hypotheses = _wider(hypotheses)
-    causes = [h for h in hypotheses if _is_one_rank(h) and (h.kind in DEATHS or not h.generic)]
+    causes = [h for h in hypotheses if h.kind in CAUSES and _is_one_rank(h)]
     stalls = [h for h in hypotheses if h.kind in STALLS and _is_one_rank(h)]
     pairs = [
         (total(one) + total(other), one, other)
         for one in causes
         for other in stalls
-        if (one.kind in DEATHS or other.generic)
+        if one is not other
+        and (one.kind in DEATHS or other.generic)
         and _is_elsewhere(case, one.ranks[0], other.ranks[0])
         and stopped_by_itself(case, other.ranks[0], beside=case.topology.unit_of(one.ranks[0]))
     ]

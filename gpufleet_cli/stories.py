@@ -180,7 +180,8 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
             collective=specific.collective or located.collective,
         )
     shared = tuple(sorted(set(specific.suspects) & set(located.suspects)))
-    if shared and not specific.ranks and not specific.nodes and not located.ranks:
+    is_death = specific.kind in (Kind.RANK_CRASHED, Kind.HOST_OOM)
+    if is_death and shared and not specific.ranks and not specific.nodes and not located.ranks:
         return among(specific, located, shared)
     inside = bool(specific.ranks) and set(specific.ranks) <= set(located.suspects)
     on_node = (
@@ -204,8 +205,10 @@ def _of_both(case: Case, specific: Hypothesis, located: Hypothesis) -> tuple[int
     nodes = {case.topology.node_of(rank) for rank in theirs}
     if mine:
         beside = set().union(*(case.topology.unit_of(rank) for rank in mine))
-        is_adapter = specific.kind is Kind.NETWORK and theirs <= beside
-        if theirs <= mine or is_adapter:  # any rank of a node may be the first to miss its adapter
+        is_adapter = specific.kind is Kind.NETWORK and (theirs <= beside or mine < theirs)
+        if (
+            theirs <= mine or is_adapter
+        ):  # any rank beside an adapter, and its peers, may miss it first
             return specific.ranks
         # Several stopped, each for itself, and one of them says why.
         several = mine < theirs and located.kind is Kind.RANK_MISSING

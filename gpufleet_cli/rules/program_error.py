@@ -441,7 +441,12 @@ def _container_exits(case: Case, known: set[int]) -> Iterator[Hypothesis]:
 def _has_an_effect(case: Case, pod: PodState) -> bool:
     """Whether the log of a pod says that what ended it happened to a peer."""
     effects = CONSEQUENCES - {Sign.PYTHON_EXCEPTION}
-    return any(s.fact.speaker.pod == pod.name for s in case.signs_of(*sorted(effects)))
+    return any(
+        pod.node is not None and s.node == pod.node
+        if s.fact.speaker.pod is None
+        else s.fact.speaker.pod == pod.name
+        for s in case.signs_of(*sorted(effects))
+    )
 
 
 def _first_exits(pods: Sequence[PodState]) -> list[tuple[PodState, ContainerState]]:
