@@ -72,7 +72,7 @@ def _agreed(located: list[Hypothesis]) -> list[Hypothesis]:
     it a claim. Sets that share nobody stay rivals.
     """
     found: list[Hypothesis] = []
-    for one in sorted(located, key=lambda h: (len(h.ranks or h.suspects), -total(h))):
+    for one in sorted(_together(located), key=lambda h: (len(h.ranks or h.suspects), -total(h))):
         among = set(one.ranks or one.suspects)
         at = next((i for i, h in enumerate(found) if _overlaps(h, one, among)), None)
         if at is None:
@@ -95,6 +95,17 @@ def _agreed(located: list[Hypothesis]) -> list[Hypothesis]:
                 nodes=(),
             )
     return found
+
+
+def _together(located: list[Hypothesis]) -> list[Hypothesis]:
+    """Ranks that are named together take the claims of those that name one of them alone."""
+    wide = next((h for h in located if len(h.ranks) > 1), None)
+    if wide is None:
+        return located
+    parts = [h for h in located if h is not wide and h.ranks and set(h.ranks) < set(wide.ranks)]
+    lent = tuple(replace(c, weight=min(c.weight, LENT)) for h in parts for c in h.claims[:1])
+    rest = [h for h in located if h is not wide and h not in parts]
+    return [replace(wide, claims=(*wide.claims, *lent)), *rest]
 
 
 def _overlaps(first: Hypothesis, one: Hypothesis, among: set[int]) -> bool:

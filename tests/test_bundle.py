@@ -509,7 +509,10 @@ def test_members_that_share_their_bytes(tmp_path: Path, monkeypatch: pytest.Monk
     """A small archive can hold any number of large members: what is unpacked counts, not what is said."""
     monkeypatch.setattr(archive, "TOTAL_LIMIT", 10 << 20)
     contents_of = [number.to_bytes(4, "big") + bytes(4 << 20) for number in range(20)]
-    members = {f"{number}.gz": gzip.compress(content, mtime=0) for number, content in enumerate(contents_of)}
+    members = {
+        f"{number}.gz": gzip.compress(content, mtime=0)
+        for number, content in enumerate(contents_of)
+    }
     (tmp_path / "x.tgz").write_bytes(gzip.compress(tar_of(members)))
     target = read_target(tmp_path / "x.tgz")
     read = [one for one in target.evidences if one.read()]

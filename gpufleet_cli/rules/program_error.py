@@ -8,14 +8,15 @@ abort after a timeout. It cannot see a death without a word; `missing_rank` and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpufleet_cli.facts import ContainerState, Origin, PodState, Sign
+from gpufleet_cli.facts import Origin, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedSign
-from gpufleet_cli.rules import claims
-from gpufleet_cli.rules.claims import about, claim, is_outside, ranks_text
+from gpufleet_cli.rules import claims, container_exits
+from gpufleet_cli.rules.claims import about, is_outside, ranks_text
+from gpufleet_cli.rules.container_exits import CLOCKS_S, CONSEQUENCES, SAME_MOMENT_S, exit_words
 from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
 
 NAME = "program_error"
@@ -48,30 +49,8 @@ UNEXPLAINED = frozenset(
         Sign.TASK_EXIT,
     }
 )
-CONSEQUENCES = frozenset(
-    {
-        Sign.PYTHON_EXCEPTION,
-        Sign.PEER_CLOSED,
-        Sign.PEER_UNREACHABLE,
-        Sign.STORE_LOST,
-        Sign.REMOTE_ERROR,
-        Sign.RENDEZVOUS_FAILED,
-        Sign.ASYNC_ERROR,
-    }
-)
 AMBIGUOUS = frozenset({Sign.CUDA_ERROR, Sign.FATAL_SIGNAL})
 SIGNALLED = (Sign.FATAL_SIGNAL, Sign.ROOT_CAUSE_BLOCK, Sign.CHILD_FAILED, Sign.TASK_EXIT)
-SAME_MOMENT_S = 5.0
-CLOCKS_S = 60.0
-SIGNALS = {
-    4: "SIGILL",
-    6: "SIGABRT",
-    7: "SIGBUS",
-    8: "SIGFPE",
-    9: "SIGKILL",
-    11: "SIGSEGV",
-    15: "SIGTERM",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +75,7 @@ class Death:
 def propose(case: Case) -> Iterator[Hypothesis]:
     """One hypothesis: the ranks that died first by themselves."""
     deaths = _deaths(case)
-    yield from _container_exits(case, {death.rank for death in deaths})
+    yield from container_exits.hypotheses(case, {death.rank for death in deaths})
     if not deaths:
         yield from _unplaced(case)
         return
@@ -203,7 +182,7 @@ def _deaths(case: Case) -> list[Death]:
             sign=exit_sign,
             kind=Kind.RANK_CRASHED,
             remedy=Remedy.CODE if code in (1, -7, 135, -11, 139, -8, -4) else Remedy.PROCESS,
-            what=_exit_words(code),
+            what=exit_words(code),
             exit=exit_sign,
         )
     return sorted(found.values(), key=lambda d: _moment(d.sign))
@@ -353,18 +332,10 @@ def _what(sign: PlacedSign) -> str:
     )
 
 
-def _exit_words(code: int) -> str:
-    number = -code if code < 0 else code - 128 if code > 128 else None
-    if number in SIGNALS:
-        tail = ", sender unknown" if number == 9 else ""
-        return f"killed by {SIGNALS[number]}{tail}"
-    return f"exit code {code}"
-
-
 def _exit_text(death: Death) -> str:
     assert death.exit is not None
     return (
-        f"its agent saw rank {death.rank} exit first: {_exit_words(death.exit.fact.exit_code or 0)}"
+        f"its agent saw rank {death.rank} exit first: {exit_words(death.exit.fact.exit_code or 0)}"
     )
 
 
@@ -398,77 +369,6 @@ def _same_moment(one: Death, other: Death) -> bool:
         same_words = one.what == other.what and one.sign.fact.sign is other.sign.fact.sign
         return same_words or one.sign.fact.origin.path == other.sign.fact.origin.path
     return abs(one.sign.at_ns - other.sign.at_ns) / NS <= SAME_MOMENT_S
-
-
-def _container_exits(case: Case, known: set[int]) -> Iterator[Hypothesis]:
-    """A rank container that ended before the others complained: its pod is known, its rank only
-    where it holds one."""
-    for pod, container in _first_exits(case.pods):
-        if "OOMKilled" in (container.reason, container.last_reason) or pod.disruption is not None:
-            continue
-        ranks = case.topology.by_pod.get(pod.name, ())
-        ahead = claims.before_others_s(case, container.finished_ns)
-        # Its time is of another clock than the logs': only well before the timeouts is before them.
-        late = case.timeouts and (ahead is None or ahead <= max(CLOCKS_S, case.timeout_s * 0.2))
-        if late or not ranks or known & set(ranks) or _has_an_effect(case, pod):
-            continue
-        code = container.exit_code or 0
-        yield Hypothesis(
-            kind=Kind.RANK_CRASHED,
-            rule=NAME,
-            summary=f"{pod.name} ended before the others complained: {_exit_words(code)}.",
-            claims=(
-                claim(
-                    f"container {container.name} of {pod.name} ended with {_exit_words(code)}"
-                    f"{claims.when(container.finished_ns)}",
-                    pod.origin,
-                    claims.STRONG,
-                    at_ns=container.finished_ns,
-                ),
-            ),
-            remedy=Remedy.PROCESS,
-            generic=True,
-            ranks=ranks if len(ranks) == 1 else (),
-            suspects=() if len(ranks) == 1 else ranks,
-            nodes=(pod.node,) if pod.node is not None and len(ranks) == 1 else (),
-            onset_ns=container.finished_ns,
-            degrades=True,
-            reason_tag=_exit_words(code),
-            would_settle=f"the last lines of {pod.name} and the kernel log of its node",
-        )
-
-
-def _has_an_effect(case: Case, pod: PodState) -> bool:
-    """Whether the log of a pod says that what ended it happened to a peer."""
-    effects = CONSEQUENCES - {Sign.PYTHON_EXCEPTION}
-    return any(
-        pod.node is not None and s.node == pod.node
-        if s.fact.speaker.pod is None
-        else s.fact.speaker.pod == pod.name
-        for s in case.signs_of(*sorted(effects))
-    )
-
-
-def _first_exits(pods: Sequence[PodState]) -> list[tuple[PodState, ContainerState]]:
-    """The rank containers that failed first. Where most of the job's failed in one moment, that is
-    its end and tells nobody apart."""
-    failed = [
-        (pod, container)
-        for pod in pods
-        for container in pod.containers
-        if container.name == pod.rank_container and container.exit_code not in (None, 0, 143, 134)
-    ]
-    first_ns = min((c.finished_ns for _, c in failed if c.finished_ns is not None), default=None)
-    first = [
-        (pod, container)
-        for pod, container in failed
-        if first_ns is None
-        or (
-            container.finished_ns is not None
-            and (container.finished_ns - first_ns) / NS <= SAME_MOMENT_S
-        )
-    ]
-    return first if len(first) == 1 or len(first) * 2 < len(pods) else []
 
 
 def _unplaced(case: Case) -> Iterator[Hypothesis]:

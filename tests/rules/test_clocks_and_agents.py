@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpufleet_cli.facts import Fact, IdentityLink, Link, LogSign, Sign, Speaker
+from gpufleet_cli.facts import (
+    ContainerState,
+    Fact,
+    IdentityLink,
+    Link,
+    LogSign,
+    Origin,
+    PodState,
+    Sign,
+    Speaker,
+)
 from gpufleet_cli.rules import claims, missing_rank, named_rank, network_fault, program_error
 from gpufleet_cli.verdict import JobState, Kind
 
@@ -101,12 +111,58 @@ def test_of_two_quiet_ranks_the_one_that_exited_is_missing() -> None:
     assert all(h.suspects == () for h in found)
 
 
+def ended_pod(number: int, at: int) -> PodState:
+    """A pod of four ranks whose container ended with exit code 1."""
+    ended = ContainerState(
+        name="c",
+        state="terminated",
+        reason="Error",
+        message=None,
+        exit_code=1,
+        started_ns=None,
+        finished_ns=at,
+        restarts=0,
+        has_gpu=True,
+    )
+    return PodState(
+        name=f"pod-{number}",
+        namespace=None,
+        uid=None,
+        node=f"node-{number}",
+        pod_ip=None,
+        phase="Failed",
+        reason=None,
+        created_ns=None,
+        deleted_ns=None,
+        containers=(ended,),
+        rank_container="c",
+        disruption=None,
+        disrupted_ns=None,
+        gpus=4,
+        labels=(),
+        node_rank=None,
+        owner=None,
+        origin=Origin(path="pods.json", entry=number),
+    )
+
+
 def test_the_exit_of_a_container_whose_log_calls_it_an_effect_is_no_cause() -> None:
-    """What it says happened to a peer."""
-    assert program_error.CONSEQUENCES >= {Sign.PEER_UNREACHABLE}
-    unreachable = sign(Sign.PEER_UNREACHABLE, 6, STOPPED, peer="10.0.0.0")
-    made = case(silent_node(unreachable))
-    assert missing_rank._cut_off(made) == frozenset()  # nobody reports an adapter
+    """Its log says that a peer was out of reach; without that line the pod is the first to end."""
+    gone = ended_pod(1, STOPPED)
+    effect = sign(Sign.PEER_UNREACHABLE, 6, STOPPED, peer="10.0.0.0")
+    [found] = proposed(program_error, silent_node(gone))
+    assert found.suspects == NODE_1
+    assert proposed(program_error, silent_node(gone, effect)) == []
+
+
+def test_the_exit_of_a_container_says_less_where_anothers_adapter_went() -> None:
+    """Peers of a failed adapter end like that."""
+    port = sign(Sign.NIC_ERROR, 1, STOPPED - S, detail="port error", device="mlx5_0")
+    alone, beside = (
+        proposed(program_error, silent_node(ended_pod(1, STOPPED), *more))[0].claims[0].weight
+        for more in ([], [port])
+    )
+    assert alone > beside
 
 
 def test_a_rank_cut_off_from_a_node_that_reports_its_adapter_is_not_missing() -> None:

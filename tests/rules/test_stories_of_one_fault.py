@@ -57,3 +57,8 @@ def test_one_of_several_that_stopped_says_why() -> None:
     both = found(3, 5, weight=3.0)
     why = found(3, weight=3.0, kind=Kind.DATA_STALL)
     assert [((3, 5), (), 2)] == told(both, why)
+
+
+def test_one_rank_of_two_that_are_named_together_lends_to_both() -> None:
+    """The dumps convict both; the logs name one of them: nobody's rival."""
+    assert [((3, 5), (), 3)] == told(found(3, 5, weight=5.0), found(3, weight=3.0), found(5))
