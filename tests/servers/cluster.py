@@ -14,6 +14,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -54,7 +55,9 @@ class Cluster:
         """The static token of one of `USERS`."""
         return f"token-of-{user}"
 
-    def write_kubeconfig(self, to: Path, *, user: str = "admin", namespace: str = "default") -> Path:
+    def write_kubeconfig(
+        self, to: Path, *, user: str = "admin", namespace: str = "default"
+    ) -> Path:
         """A kubeconfig with one context, named after the user."""
         context = kubeconfig_context(self, user, namespace=namespace)
         return write_kubeconfig(to, {user: context}, current=user)
@@ -199,7 +202,7 @@ def _start_etcd(folder: Path, ports: Sequence[int]) -> None:
     """The store of the API server, in the folder, without waiting for the disk."""
     client, peer = (f"http://127.0.0.1:{port}" for port in ports[:2])
     command = [
-        programs.find("etcd"),
+        str(programs.find("etcd")),
         *("--data-dir", "etcd-data", "--unsafe-no-fsync", "--log-level", "error"),
         *("--listen-client-urls", client, "--advertise-client-urls", client),
         *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
@@ -211,7 +214,7 @@ def _start_etcd(folder: Path, ports: Sequence[int]) -> None:
 def _start_api_server(folder: Path, ports: Sequence[int]) -> None:
     """RBAC, audit, and objects stored as JSON so that a test can change what no client may."""
     command = [
-        programs.find("kube-apiserver"),
+        str(programs.find("kube-apiserver")),
         f"--etcd-servers=http://127.0.0.1:{ports[0]}",
         *(f"--secure-port={ports[2]}", "--bind-address=127.0.0.1"),
         *("--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none"),
@@ -236,13 +239,13 @@ def _define_kinds(api: Api) -> None:
         api.create(crds.definition(*kind))
     for group, version, _, plural in crds.KINDS:
         path = f"/apis/{group}/{version}/{plural}"
-        running.wait_until(lambda path=path: api.answers(path), f"{path} is served")
+        running.wait_until(partial(api.answers, path), f"{path} is served")
 
 
 def _start_controllers(folder: Path, ports: Sequence[int]) -> None:
     """Controllers that find a dead node in 20 s and taint at once, however few nodes there are; the scheduler."""
     command = [
-        programs.find("kube-controller-manager"),
+        str(programs.find("kube-controller-manager")),
         *("--kubeconfig", "admin.yaml", "--bind-address", "127.0.0.1"),
         *("--secure-port", str(ports[3]), "--tls-cert-file", "server.crt"),
         *("--tls-private-key-file", "server.key", "--client-ca-file", "ca.crt"),
@@ -256,7 +259,7 @@ def _start_controllers(folder: Path, ports: Sequence[int]) -> None:
     ]
     running.launch(folder, "kube-controller-manager", command)
     command = [
-        programs.find("kube-scheduler"),
+        str(programs.find("kube-scheduler")),
         *("--kubeconfig", "admin.yaml", "--bind-address", "127.0.0.1"),
         *("--secure-port", str(ports[4]), "--leader-elect=false"),
         *("--kube-api-qps=400", "--kube-api-burst=800"),
@@ -267,7 +270,7 @@ def _start_controllers(folder: Path, ports: Sequence[int]) -> None:
 def _start_kwok(folder: Path, ports: Sequence[int]) -> None:
     """The kubelets. Never start it again: it cannot take its leases back for 40 s, and every node goes NotReady."""
     command = [
-        programs.find("kwok"),
+        str(programs.find("kwok")),
         *("--kubeconfig", "admin.yaml", "-c", "kwok.yaml", "--enable-crds", "Logs,Exec"),
         *("--manage-nodes-with-label-selector", f"{stages.MANAGED}=on"),
         *("--node-ip", "127.0.0.1", "--node-port", str(ports[5]), "--cidr", "10.64.0.1/16"),

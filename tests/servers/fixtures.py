@@ -6,6 +6,7 @@ it fails with that line.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,11 +34,11 @@ def require(*names: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The cluster of the whole test run, also where pytest-xdist has several processes. Do not break it."""
     require(*clusters.PROGRAMS)
     base = tmp_path_factory.getbasetemp()
-    root = base if worker_id == "master" else base.parent
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with keeper.shared_cluster(root / "shared-cluster") as shared:
         yield shared
 

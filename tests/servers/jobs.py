@@ -32,7 +32,9 @@ class Shape:
     volumes: Sequence[Json] = ()
     mounts: Sequence[Json] = ()
     restart_policy: str = "Never"
-    nodes: Sequence[str] = ()  # pods made by hand are bound to these in turn; else the scheduler places them
+    nodes: Sequence[
+        str
+    ] = ()  # pods made by hand are bound to these in turn; else the scheduler places them
     hold: bool = False  # created on their node and not started, see `pods.hold_back`
     suspend: bool = False
 
@@ -168,7 +170,6 @@ def indexed_job(
     the controller delete the others and with them their logs. Labels and annotations are those of Job and pods.
     """
     shape = shape or Shape()
-    both = {"labels": labels, "annotations": annotations}
     wanted = {
         "completions": shape.pods,
         "parallelism": shape.pods,
@@ -176,10 +177,19 @@ def indexed_job(
         "backoffLimitPerIndex": 0,
         "maxFailedIndexes": shape.pods,
         "suspend": shape.suspend,
-        "template": template(namespace, shape, **both),
+        "template": template(namespace, shape, labels=labels, annotations=annotations),
     }
     wanted.update(spec or {})
-    return made(namespace, "batch/v1", "Job", name, spec=wanted, owner=owner, **both)
+    return made(
+        namespace,
+        "batch/v1",
+        "Job",
+        name,
+        spec=wanted,
+        owner=owner,
+        labels=labels,
+        annotations=annotations,
+    )
 
 
 def jobset(

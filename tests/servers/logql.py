@@ -122,6 +122,4 @@ def _unquote(text: str) -> str:
 def _unexpected(text: str, at: int) -> LogqlError:
     """A syntax error at this place."""
     what = text[at : at + 1] or "$end"
-    return LogqlError(
-        f"parse error at line 1, col {at + 1}: syntax error: unexpected {what}"
-    )
+    return LogqlError(f"parse error at line 1, col {at + 1}: syntax error: unexpected {what}")

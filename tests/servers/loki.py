@@ -198,7 +198,8 @@ def _counts(
     step = int(_step_s(asked.get("step"), start, end) * _SECOND_NS)
     if (end - start) // step > 11_000:
         raise _Refused(
-            400, "exceeded maximum resolution of 11,000 points per time series. Try increasing the value of the step parameter"
+            400,
+            "exceeded maximum resolution of 11,000 points per time series. Try increasing the value of the step parameter",
         )
     groups: dict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
     for stream in streams:

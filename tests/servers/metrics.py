@@ -19,7 +19,12 @@ class Series:
 
 
 def held(
-    begin: datetime, end: datetime, changes: Iterable[Sample] = (), *, first: float = 0, every_s: float = 30
+    begin: datetime,
+    end: datetime,
+    changes: Iterable[Sample] = (),
+    *,
+    first: float = 0,
+    every_s: float = 30,
 ) -> list[Sample]:
     """Samples of a gauge that keeps its value: `first`, then each of `changes` from its time on."""
     steps = sorted(changes)
@@ -55,9 +60,7 @@ def xid_series(
     if pod:
         labels |= {"exported_pod": pod, "exported_namespace": namespace}
         labels |= {"exported_container": "trainer"}
-    return Series(
-        name="DCGM_FI_DEV_XID_ERRORS", labels={**labels, **(more or {})}, samples=samples
-    )
+    return Series(name="DCGM_FI_DEV_XID_ERRORS", labels={**labels, **(more or {})}, samples=samples)
 
 
 def open_metrics(series: Iterable[Series]) -> str:
@@ -87,9 +90,7 @@ def exposition(series: Iterable[Series]) -> str:
 def _head(series: Series) -> str:
     """Name and labels."""
     pairs = [
-        '{}="{}"'.format(
-            name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-        )
+        '{}="{}"'.format(name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n"))
         for name, value in series.labels.items()
     ]
     return f"{series.name}{{{','.join(pairs)}}}"

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from servers.api import Api, ApiError, Json, in_parallel
+from servers.api import Api, ApiError, Json
 from servers.cluster import Cluster
 from servers.running import wait_until
 
@@ -41,13 +41,11 @@ def remove(namespace: Namespace) -> None:
     """Delete all that the test made; the namespace itself goes on its own, and nobody waits for it."""
     api, owned = namespace.api, f"{OWNER}={namespace.name}"
     api.delete(f"/api/v1/namespaces/{namespace.name}")
-    force = {"gracePeriodSeconds": 0}  # pods of a dead node would stay for ever
-    pods = [pod["metadata"]["name"] for pod in api.items(namespace.path("pods"))]
-    in_parallel(lambda pod: api.delete(namespace.path(f"pods/{pod}"), **force), pods)
+    # Pods of a dead node would stay for ever.
+    api.send("DELETE", namespace.path("pods"), {"gracePeriodSeconds": 0})
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     for plural in ("/api/v1/nodes", f"{rbac}/clusterroles", f"{rbac}/clusterrolebindings"):
-        for one in api.items(plural, labelSelector=owned):
-            api.delete(f"{plural}/{one['metadata']['name']}")
+        api.send("DELETE", plural, labelSelector=owned)
 
 
 def make_user(

@@ -57,6 +57,7 @@ def make_named(
             }
         ),
         f"{len(names)} nodes are Ready",
+        within_s=30 + len(names) / 5,
     )
 
 

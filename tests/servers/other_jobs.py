@@ -127,7 +127,14 @@ def leaderworkerset(
 
 
 def _stateful(
-    namespace: Namespace, shape: Shape, lws: str, name: str, *, owner: Json, replicas: int, first: int
+    namespace: Namespace,
+    shape: Shape,
+    lws: str,
+    name: str,
+    *,
+    owner: Json,
+    replicas: int,
+    first: int,
 ) -> None:
     """A StatefulSet of leaders or of one group's workers."""
     leader = lws if name == lws else name

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from servers.api import Json
+from servers.api import Json, in_parallel
 from servers.namespaces import Namespace
 from servers.running import wait_until
 
@@ -28,7 +28,12 @@ def found(namespace: Namespace, selector: str = "") -> list[Json]:
 
 
 def wait(
-    namespace: Namespace, selector: str, count: int, *, phase: str = "Running", within_s: float = 60
+    namespace: Namespace,
+    selector: str,
+    count: int,
+    *,
+    phase: str = "Running",
+    within_s: float | None = None,
 ) -> list[Json]:
     """Wait for exactly so many pods in that phase; they, by name."""
 
@@ -36,7 +41,9 @@ def wait(
         return [pod for pod in found(namespace, selector) if pod["status"]["phase"] == phase]
 
     wait_until(
-        lambda: len(chosen()) == count, f"{count} pods of {selector} {phase}", within_s=within_s
+        lambda: len(chosen()) == count,
+        f"{count} pods of {selector} {phase}",
+        within_s=within_s or 60 + count / 5,
     )
     return chosen()
 
@@ -195,7 +202,10 @@ def give_log(
     previous: Sequence[Line] = (),
     more: Mapping[str, Sequence[Line]] | None = None,
 ) -> Path:
-    """Log files of a pod: this container's, the one before it, and those of `more` containers. The first one's path."""
+    """Log files of a pod: this container's, the one before it, and those of `more` containers. The first one's path.
+
+    The file may grow, and the log with it: append what `cri_line` makes.
+    """
     folder = namespace.cluster.folder / "logs" / namespace.name / pod
     folder.mkdir(parents=True, exist_ok=True)
     entries = []
@@ -208,10 +218,33 @@ def give_log(
         file.write_bytes(b"".join(cri_line(*line) for line in previous))
         entries[0]["previousLogsFile"] = str(file)
     _configure(namespace, pod, "Logs", {"logs": entries})
+    _wait_for_log(namespace, pod, container)
+    return folder / f"{container}.log"
+
+
+def give_logs(
+    namespace: Namespace, logs: Mapping[str, Sequence[Line]], *, container: str = "trainer"
+) -> None:
+    """`give_log` for many pods at once. All are written before the first is asked for: kwok reads all anew each time."""
+    folder = namespace.cluster.folder / "logs" / namespace.name
+
+    def write(pod: str) -> None:
+        file = folder / pod / f"{container}.log"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"".join(cri_line(*line) for line in logs[pod]))
+        entry = {"containers": [container], "logsFile": str(file)}
+        _configure(namespace, pod, "Logs", {"logs": [entry]})
+
+    in_parallel(write, logs)
+    for pod in logs:
+        _wait_for_log(namespace, pod, container)
+
+
+def _wait_for_log(namespace: Namespace, pod: str, container: str) -> None:
+    """Wait until kwok knows where the log lies; the API server and the pod's state have no part in it."""
     asked = f"/containerLogs/{namespace.name}/{pod}/{container}?limitBytes=1"
     kubelet = namespace.cluster.kubelet
-    wait_until(lambda: kubelet.answers(asked), f"kwok knows the log of {pod}")
-    return folder / f"{container}.log"
+    wait_until(lambda: kubelet.answers(asked), f"kwok knows the log of {pod}", within_s=60)
 
 
 def allow_exec(
@@ -228,12 +261,17 @@ def allow_exec(
 
 
 def cri_line(at: datetime, text: str, stream: str = "stdout") -> bytes:
-    """One line as the runtime stores it, in parts where it is long. `surrogateescape` carries bytes that are no UTF-8."""
+    """One line as the runtime stores it, in parts where it is long (`tailLines` counts the parts).
+
+    Escaped surrogates carry bytes that are no UTF-8.
+    """
     stamp = f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}000Z {stream}".encode()
     raw = text.encode(errors="surrogateescape")
     parts = [raw[at : at + _CRI_PART] for at in range(0, len(raw), _CRI_PART)] or [b""]
     tags = [b"P"] * (len(parts) - 1) + [b"F"]
-    return b"".join(b"%s %s %s\n" % (stamp, tag, part) for tag, part in zip(tags, parts))
+    return b"".join(
+        b"%s %s %s\n" % (stamp, tag, part) for tag, part in zip(tags, parts, strict=True)
+    )
 
 
 def _configure(namespace: Namespace, pod: str, kind: str, spec: Json) -> None:

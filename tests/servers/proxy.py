@@ -104,7 +104,9 @@ class FaultProxy:
         )
         self._answers.append(odd)
 
-    def reset(self, pattern: str = "", *, after_bytes: int = 1000, times: int | None = None) -> None:
+    def reset(
+        self, pattern: str = "", *, after_bytes: int = 1000, times: int | None = None
+    ) -> None:
         """Cut the connection (RST) after so many bytes of the body."""
         odd = _Odd(pattern=re.compile(pattern), times=times, after_bytes=after_bytes)
         self._resets.append(odd)
@@ -212,9 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
     def serve(self) -> None:
         """One request."""
         agent = self.headers.get("User-Agent", "")
-        seen = Seen(
-            verb=self.command, path=self.path, began=time.monotonic(), user_agent=agent
-        )
+        seen = Seen(verb=self.command, path=self.path, began=time.monotonic(), user_agent=agent)
         self.proxy.enter(seen)
         try:
             if self.proxy.latency_s:
@@ -256,7 +256,10 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {
             name: value for name, value in answer.getheaders() if name.lower() not in _HOP_BY_HOP
         }
-        sized = "content-length" in {name.lower() for name in headers} or answer.status in (204, 304)
+        sized = "content-length" in {name.lower() for name in headers} or answer.status in (
+            204,
+            304,
+        )
         if not sized:
             headers["Transfer-Encoding"] = "chunked"
         self._send_head(answer.status, headers)

@@ -98,11 +98,12 @@ def log_tail(folder: Path, name: str) -> str:
 
 def wait_until(ready: Callable[[], object], what: str, *, within_s: float = 30) -> None:
     """Poll until `ready` answers something true; `TimeoutError` names what did not happen."""
-    deadline = time.monotonic() + within_s
+    began = time.monotonic()
     while not ready():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > within_s:
             raise TimeoutError(f"not within {within_s:g} s: {what}")
-        time.sleep(0.05)
+        time.sleep(min(0.05 + waited / 5, 1))  # a long wait is for much: asking costs, too
 
 
 def wait_ready(

@@ -41,9 +41,7 @@ def running_logs(folder: Path, streams: Iterable[Stream] = ()) -> Iterator[str]:
     with _running(folder, "victoria-logs", flags) as url:
         for stream in streams:
             rows = [
-                json.dumps(
-                    {**stream.labels, "_time": at.astimezone(UTC).isoformat(), "_msg": text}
-                )
+                json.dumps({**stream.labels, "_time": at.astimezone(UTC).isoformat(), "_msg": text})
                 for at, text in stream.lines
             ]
             fields = ",".join(stream.labels)
