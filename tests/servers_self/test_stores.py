@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import urllib3
-from servers import loki
+from servers import loki, services
 from servers.metrics import Series, held, xid_series
+from servers.namespaces import Namespace
 from servers.victoria import Stream
 
 END = datetime(2026, 8, 20, 3, 30, tzinfo=UTC)
@@ -129,3 +130,16 @@ def test_loki_refuses_in_its_own_words() -> None:
         for query, words in cases:
             answer = urllib3.request("GET", url, fields=query, headers={"X-Scope-OrgID": "a"})
             assert (400, True) == (answer.status, words in answer.data.decode()), answer.data
+
+
+def test_a_store_answers_through_the_service_proxy(
+    namespace: Namespace, prometheus: Callable[..., str]
+) -> None:
+    """With the cluster's credentials alone."""
+    url = prometheus([xid_series("node-1", 0, held(XID_AT, END, first=79))])
+    proxied = services.expose(namespace, "prometheus", int(url.rsplit(":", 1)[1]))
+    found = namespace.api.get(
+        f"{proxied}/api/v1/query", query="DCGM_FI_DEV_XID_ERRORS", time=str(END.timestamp())
+    )
+    (series,) = found["data"]["result"]
+    assert "79" == series["value"][1]
