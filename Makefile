@@ -17,11 +17,11 @@ $(BIN)/python: pyproject.toml constraints.txt
 
 dev: $(BIN)/python ## Install for development into .venv
 
-servers: ## Build the test servers that are Go programs into a cache (some 15 minutes, once)
-	tests/servers/build
+servers: ## Build test servers into a cache (Go 1.26; a quarter of an hour, once)
+	$(PYTHON) tests/servers/build
 
 test: dev ## Build the test servers where Go is there; run the tests
-	@if command -v go >/dev/null; then tests/servers/build; fi
+	@if command -v go >/dev/null; then $(PYTHON) tests/servers/build; fi
 	$(BIN)/python -m pytest -q
 
 lint: dev ## ruff check, ruff format --check, mypy --strict

@@ -20,8 +20,8 @@ _PATCHES = {
     "json": "application/json-patch+json",
 }
 
-# (apiVersion, kind) whose path is not apiVersion/lower(kind)s, or that have no namespace.
-_PLURALS = {"PodDisruptionBudget": "poddisruptionbudgets", "Logs": "logs"}
+# Kinds whose path is not their name in small letters and an s; kinds without a namespace.
+_PLURALS = {"Endpoints": "endpoints", "Logs": "logs", "NetworkPolicy": "networkpolicies"}
 _WITHOUT_NAMESPACE = {
     "Node",
     "Namespace",

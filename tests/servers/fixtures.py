@@ -1,4 +1,4 @@
-"""What tests ask for by name: `cluster`, `namespace`, `own_cluster`, `kubeconfig`, `prometheus`, `victoria_metrics`, `victoria_logs`.
+"""What tests ask for by name: `cluster`, `namespace`, `own_cluster`, `kubeconfig`, and the stores.
 
 Where a program is missing, the test is skipped with one line that says how to get it; with GPUFLEET_REQUIRE_SERVERS=1
 it fails with that line.
@@ -7,7 +7,7 @@ it fails with that line.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from servers import keeper, namespaces, programs
 from servers.cluster import Cluster
 from servers.metrics import Series
 from servers.namespaces import Namespace
+from servers.object_store import ObjectStore, running_object_store
 from servers.prometheus import running_prometheus
 from servers.victoria import Stream, running_logs, running_metrics
 
@@ -100,6 +101,19 @@ def victoria_logs(tmp_path: Path) -> Iterator[Callable[[Iterable[Stream]], str]]
         def start(streams: Iterable[Stream]) -> str:
             folder = _new_folder(tmp_path, "victoria-logs")
             return stack.enter_context(running_logs(folder, streams))
+
+        yield start
+
+
+@pytest.fixture
+def object_store(tmp_path: Path) -> Iterator[Callable[[Mapping[str, bytes]], ObjectStore]]:
+    """`object_store({"dumps/0": b"..."})` starts an S3 store with these objects in its bucket."""
+    require("moto_server")
+    with ExitStack() as stack:
+
+        def start(objects: Mapping[str, bytes]) -> ObjectStore:
+            folder = _new_folder(tmp_path, "object-store")
+            return stack.enter_context(running_object_store(folder, objects))
 
         yield start
 

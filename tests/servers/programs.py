@@ -1,7 +1,7 @@
 """The programs that the tests start: which there are, where they lie, how they are built.
 
 Those of Go modules are built once into a cache outside the repository, keyed by the hash of their `go.mod` and `go.sum`;
-the others are packages of Debian. Standard library only: `tests/servers/build` runs before anything is installed.
+one is of Python, in a virtual environment in that cache; the others are packages of Debian. Standard library only: `tests/servers/build` runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 
@@ -59,10 +61,66 @@ class GoProgram:
     @property
     def path(self) -> Path:
         """Where the built program lies, or will."""
-        pins = hashlib.sha256()
-        for file in ("go.mod", "go.sum"):
-            pins.update((HERE / self.module / file).read_bytes())
-        return CACHE / f"{self.module}-{pins.hexdigest()[:16]}" / self.name
+        return _folder(self.module, "go.mod", "go.sum") / self.name
+
+    @property
+    def needs(self) -> str:
+        """What building it takes."""
+        return "Go 1.26"
+
+    def make(self) -> None:
+        """Build it."""
+        go = shutil.which("go")
+        if go is None:
+            raise MissingProgram(f"{self.name} cannot be built: install {self.needs}")
+        fresh = self.path.with_name(f"{self.name}.new")
+        flags = ["-mod=readonly", "-ldflags", f"-s -w {self.ldflags}".strip()]
+        _run(
+            self.name,
+            [go, "build", "-o", str(fresh), *flags, self.package],
+            cwd=HERE / self.module,
+            env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},
+        )
+        fresh.replace(self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonProgram:
+    """A program of Python, in a virtual environment of its own since its requirements clash with ours."""
+
+    name: str
+    folder: str  # holds its requirements.txt
+
+    @property
+    def path(self) -> Path:
+        """Where the program lies, or will."""
+        return _folder(self.folder, "requirements.txt") / "venv" / "bin" / self.name
+
+    @property
+    def needs(self) -> str:
+        """What building it takes."""
+        return "Python 3.11 with venv"
+
+    def make(self) -> None:
+        """Make the environment where it will stay, since it knows its own path, and its program last."""
+        home = self.path.parents[1]
+        _run(self.name, [sys.executable, "-m", "venv", "--clear", str(home)])
+        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "-q", "--no-deps"]
+        _run(self.name, [*pip, "-r", str(HERE / self.folder / "requirements.txt")])
+
+
+def _folder(name: str, *pinned: str) -> Path:
+    """The place in the cache for what these pins of `name` give."""
+    pins = hashlib.sha256()
+    for file in pinned:
+        pins.update((HERE / name / file).read_bytes())
+    return CACHE / f"{name}-{pins.hexdigest()[:16]}"
+
+
+def _run(name: str, command: list[str], **how: Any) -> None:
+    """Run a step of a build, whose words are shown."""
+    if subprocess.run(command, **how).returncode != 0:
+        raise BuildFailed(f"{name} cannot be built: `{' '.join(command[:3])} ...` failed")
 
 
 # The one that takes longest first: what the others need of it is then compiled.
@@ -94,6 +152,9 @@ GO_PROGRAMS = (
     ),
 )
 
+PYTHON_PROGRAMS = (PythonProgram(name="moto_server", folder="moto"),)
+BUILT_PROGRAMS: tuple[GoProgram | PythonProgram, ...] = (*GO_PROGRAMS, *PYTHON_PROGRAMS)
+
 # Program -> the Debian package that holds it.
 DEBIAN_PROGRAMS = {
     "prometheus": "prometheus",
@@ -105,11 +166,13 @@ DEBIAN_PROGRAMS = {
 
 def find(name: str) -> Path:
     """The program of that name, or `MissingProgram` with what to do."""
-    for program in GO_PROGRAMS:
+    for program in BUILT_PROGRAMS:
         if program.name == name:
             if program.path.exists():
                 return program.path
-            raise MissingProgram(f"{name} is not built: install Go 1.26 and run `make servers`")
+            raise MissingProgram(
+                f"{name} is not built: install {program.needs} and run `make servers`"
+            )
     if found := shutil.which(name):
         return Path(found)
     raise MissingProgram(f"{name} is not installed: apt-get install {DEBIAN_PROGRAMS[name]}")
@@ -124,28 +187,14 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def build(program: GoProgram) -> str:
+def build(program: GoProgram | PythonProgram) -> str:
     """Build one program unless it is there; one line that says what was done."""
-    target = program.path
-    if target.exists():
+    if program.path.exists():
         return f"{program.name}: there"
-    go = shutil.which("go")
-    if go is None:
-        raise MissingProgram(f"{program.name} cannot be built: install Go 1.26")
     began = time.monotonic()
     with locked(CACHE / "build.lock"):
-        if target.exists():  # another process built it while this one waited
+        if program.path.exists():  # another process built it while this one waited
             return f"{program.name}: there"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.with_name(f"{target.name}.new")
-        flags = ["-mod=readonly", "-ldflags", f"-s -w {program.ldflags}".strip()]
-        run = subprocess.run(
-            [go, "build", "-o", str(fresh), *flags, program.package],
-            cwd=HERE / program.module,
-            env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},
-        )
-        if run.returncode != 0:
-            raise BuildFailed(f"{program.name} cannot be built from {program.package}")
-        fresh.replace(target)
-    size_mb = target.stat().st_size / 1e6
-    return f"{program.name}: built in {time.monotonic() - began:.0f} s, {size_mb:.0f} MB"
+        program.path.parent.mkdir(parents=True, exist_ok=True)
+        program.make()
+    return f"{program.name}: built in {time.monotonic() - began:.0f} s"

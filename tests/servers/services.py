@@ -24,9 +24,8 @@ def expose(namespace: Namespace, name: str, port: int, *, port_name: str = "web"
     namespace.api.create(service | {"spec": {"ports": ports}})
     target = {"kind": "Pod", "name": name, "namespace": namespace.name}
     subset = {"addresses": [{"ip": _ELSEWHERE, "targetRef": target}], "ports": ports}
-    path = namespace.path("endpoints")
     endpoints = {"apiVersion": "v1", "kind": "Endpoints", "metadata": meta, "subsets": [subset]}
-    namespace.api.post(path, endpoints)
+    namespace.api.create(endpoints)
 
     def point(stored: Json) -> None:
         stored["subsets"][0]["addresses"][0]["ip"] = "127.0.0.1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +10,7 @@ import urllib3
 from servers import loki, services
 from servers.metrics import Series, held, xid_series
 from servers.namespaces import Namespace
+from servers.object_store import ObjectStore
 from servers.victoria import Stream
 
 END = datetime(2026, 8, 20, 3, 30, tzinfo=UTC)
@@ -143,3 +144,19 @@ def test_a_store_answers_through_the_service_proxy(
     )
     (series,) = found["data"]["result"]
     assert "79" == series["value"][1]
+
+
+def test_an_object_store_lists_and_gives(
+    object_store: Callable[[Mapping[str, bytes]], ObjectStore],
+) -> None:
+    """S3's own listing, and the bytes."""
+    it = object_store({"job/nccl_trace_rank_0": b"\x80\x02dump", "job/nccl_trace_rank_1": b""})
+    listed = urllib3.request("GET", f"{it.url}/{it.bucket}?list-type=2&prefix=job/").data
+    assert 2 == listed.count(b"<Key>job/nccl_trace_rank_")
+    signed = {
+        "Authorization": "AWS4-HMAC-SHA256 Credential=any/20260820/us-east-1/s3/aws4_request, "
+        "SignedHeaders=host, Signature=any"
+    }
+    key = f"{it.url}/{it.bucket}/job/nccl_trace_rank_0"
+    assert b"\x80\x02dump" == urllib3.request("GET", key, headers=signed).data
+    assert 403 == urllib3.request("GET", key).status
