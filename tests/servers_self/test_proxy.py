@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import urllib3
 from servers import proxy
+from servers.faults import FaultProxy
 
 BODY = b"line of a log\n" * 1000
 
@@ -31,7 +32,7 @@ class _Target(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def proxied() -> Iterator[proxy.FaultProxy]:
+def proxied() -> Iterator[FaultProxy]:
     """A proxy in front of such a server."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Target)
     server.daemon_threads = True
