@@ -51,6 +51,7 @@ from gpufleet_cli.unpack import (
 STANDARD_INPUT = "-"
 _SNIFF_BYTES = 1024
 _MANIFEST_LIMIT = 64 << 20
+_MOST_MISSING = 10_000
 _NEVER_READ = re.compile(r"case\.json(\.(gz|zst|zstd|bz2|xz))?", re.IGNORECASE)
 
 
@@ -143,10 +144,13 @@ class _Found:
             kind="directory" if manifest is None else "bundle",
             name=name,
             evidences=tuple(self.evidences[path] for path in sorted(self.evidences)),
-            gaps=tuple(sorted(self.gaps, key=lambda gap: (gap.what, gap.why))),
+            gaps=tuple(
+                sorted([*self.gaps, *_missing_of(manifest)], key=lambda gap: (gap.what, gap.why))
+            ),
             captured_ns=_time_of(manifest, "captured_at"),
             job=_text_of(manifest, "job"),
             namespace=_text_of(manifest, "namespace"),
+            manifest=manifest,
         )
 
 
@@ -401,6 +405,18 @@ def _manifest(evidences: dict[str, Evidence]) -> dict[str, object] | None:
             del evidences[path]
             return document
     return None
+
+
+def _missing_of(manifest: dict[str, object] | None) -> Iterator[Gap]:
+    """What `collect` could not have, as it says itself."""
+    listed = None if manifest is None else manifest.get("missing")
+    for entry in listed[:_MOST_MISSING] if isinstance(listed, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("what"), str):
+            what, why, settles = (
+                visible(str(entry.get(key) or "")) for key in ("what", "why", "would_settle")
+            )
+            origin = Origin(path="manifest.json")
+            yield Gap(what=what, why=why, would_settle=settles, origin=origin)
 
 
 def _text_of(manifest: dict[str, object] | None, key: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -101,7 +102,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What there is to read. `captured_ns`, `job` and `namespace` come from a bundle's manifest."""
+    """What there is to read. `captured_ns`, `job` and `namespace` come from a bundle's manifest,
+    which is also there as a whole."""
 
     kind: Literal["directory", "bundle", "job"]
     name: str
@@ -110,3 +112,4 @@ class Target:
     captured_ns: int | None = None
     job: str | None = None
     namespace: str | None = None
+    manifest: Mapping[str, object] | None = None

@@ -33,24 +33,25 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("render",),
     ("history",),
     ("triage", "crash"),
-    ("collect",),
+    ("live",),
     ("operate",),
     ("commands",),
     ("cli",),
     ("entry",),
     ("__main__",),
 )
-TOGETHER = {"parsers", "reason", "rules", "render", "sources", "operate", "commands"}
+TOGETHER = {"parsers", "reason", "rules", "render", "sources", "live", "operate", "commands"}
 
 DOORS: dict[str, tuple[str, ...]] = {
-    "kubernetes": ("sources/kubernetes", "operate/cluster"),
+    "kubernetes": ("live/access", "live/exec_dumps", "operate/cluster"),
+    "urllib3": ("live/access", "live/api"),
     "httpx": ("sources/prometheus", "sources/log_store", "operate/notify"),
     "yaml": ("render/structured", "operate/preflight", "parsers/kubernetes_yaml"),
     "fsspec": ("sources/shared_files",),
     "dateutil": ("timestamps",),
     "typer": ("cli", "commands/"),
     "rich": ("cli", "commands/", "render/terminal"),
-    "zstandard": ("unpack", "archive"),
+    "zstandard": ("unpack", "archive", "live/pack"),
 }
 # Pure: no network, no clock, no environment, no randomness.
 PURE = ("parsers/", "reason/", "rules/", "weigh", "cost", "prices", "recommend", "facts", "verdict")

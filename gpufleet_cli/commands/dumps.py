@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import Inputs, one_of
 from gpufleet_cli.commands.output import emit, look
 from gpufleet_cli.commands.target import TargetArgument, triage_of
 from gpufleet_cli.settings import Settings
 
 
-def dumps(*, target: TargetArgument = None, inputs: Inputs, settings: Settings) -> int:
+def dumps(*, target: TargetArgument = None, live: Live, inputs: Inputs, settings: Settings) -> int:
     """Say from Flight Recorder dumps alone who is behind and who waits."""
     output = one_of(settings.output, ("text", "json"))
-    found = triage_of(target, inputs)
+    found = triage_of(target, inputs, live, settings)
     from gpufleet_cli.render import dumps_table
 
     render = dumps_table.render_json if output == "json" else dumps_table.render

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import Inputs, one_of
 from gpufleet_cli.commands.output import emit, look
 from gpufleet_cli.commands.target import TargetArgument, triage_of
@@ -16,12 +17,13 @@ def explain(
     *,
     target: TargetArgument = None,
     rank: Annotated[int, typer.Option("--rank", metavar="N", min=0, help="The global rank.")],
+    live: Live,
     inputs: Inputs,
     settings: Settings,
 ) -> int:
     """Say why one rank is, or is not, the culprit."""
     output = one_of(settings.output, ("text", "json"))
-    found = triage_of(target, inputs)
+    found = triage_of(target, inputs, live, settings)
     from gpufleet_cli.render import explain_card
     from gpufleet_cli.triage import explain as explain_rank
 

@@ -1,7 +1,7 @@
 """Options that several commands share, spliced into their signatures.
 
-A command asks for `settings: Settings` (the global options) or `inputs: Inputs` (how a target is
-to be read) as one parameter; `splice` puts the options in its place, so that every command lists
+A command asks for `settings: Settings` (the global options), `inputs: Inputs` (how a target is
+to be read) or `live: Live` (how a job in the cluster is found) as one parameter; `splice` puts the options in its place, so that every command lists
 them in its `--help` and none of them repeats the list.
 """
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpufleet_cli import __version__
+from gpufleet_cli.commands.live_options import Live, live_options
 from gpufleet_cli.errors import UsageError
 from gpufleet_cli.settings import Settings, parse_duration
 
@@ -35,7 +36,6 @@ class Inputs:
 
     as_of: str | None
     follow_links: bool
-    selector: str | None
     world_size: int | None
     gpus_per_node: int | None
     state: str | None
@@ -47,7 +47,7 @@ class Inputs:
     restart: str | None
 
     def as_of_ns(self) -> int | None:
-        return time.time_ns() if self.as_of == "now" else _time(self.as_of, "--as-of")
+        return time.time_ns() if self.as_of == "now" else time_ns(self.as_of, "--as-of")
 
     def numbers(self) -> JobNumbers:
         """The flags as facts."""
@@ -61,7 +61,7 @@ class Inputs:
             gpus_per_node=self.gpus_per_node,
             state=self.state,
             checkpoint_interval_s=_duration(self.checkpoint_interval, "--checkpoint-interval"),
-            last_checkpoint_ns=_time(self.last_checkpoint_at, "--last-checkpoint-at"),
+            last_checkpoint_ns=time_ns(self.last_checkpoint_at, "--last-checkpoint-at"),
             last_checkpoint_step=self.last_checkpoint_step,
             step_s=_duration(self.step_seconds, "--step-seconds"),
             watchdog_timeout_s=_duration(self.watchdog_timeout, "--watchdog-timeout"),
@@ -73,7 +73,7 @@ def _duration(text: str | None, option: str) -> float | None:
     return None if text is None else parse_duration(text, option)
 
 
-def _time(text: str | None, option: str) -> int | None:
+def time_ns(text: str | None, option: str) -> int | None:
     if text is None:
         return None
     from gpufleet_cli.timestamps import parse_any
@@ -157,10 +157,6 @@ def _input_options(  # a signature to splice, never called
     follow_links: Annotated[
         bool, typer.Option("--follow-links", help="Follow links that lead out of the folder.")
     ] = False,
-    selector: Annotated[
-        str | None,
-        typer.Option("-l", "--selector", metavar="LABELS", help="A job in the cluster, by labels."),
-    ] = None,
     world_size: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=131_072, help="Ranks.")
     ] = None,
@@ -196,13 +192,15 @@ def _input_options(  # a signature to splice, never called
 
 
 def splice(command: Command) -> Command:
-    """The command with `settings` and `inputs` replaced by the options that they stand for.
+    """The command with `settings`, `inputs` and `live` replaced by the options that they stand for.
 
     Global options may stand before the command too: what was given there is in `ctx.obj`, and
     what stands behind the command wins.
     """
     own = inspect.signature(command, eval_str=True).parameters
     extra: list[inspect.Parameter] = []
+    if "live" in own:
+        extra += _parameters(live_options)
     if "inputs" in own:
         extra += _parameters(_input_options)
     extra += _parameters(_global_options)
@@ -210,7 +208,7 @@ def splice(command: Command) -> Command:
     kept = [
         one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for name, one in own.items()
-        if name not in ("inputs", "settings")
+        if name not in ("inputs", "live", "settings")
     ]
 
     @wraps(command)
@@ -219,6 +217,8 @@ def splice(command: Command) -> Command:
         arguments = {one.name: given[one.name] for one in kept}
         if "settings" in own:
             arguments["settings"] = settings
+        if "live" in own:
+            arguments["live"] = Live(**{one.name: given[one.name] for one in fields(Live)})
         if "inputs" in own:
             names = (item.name for item in fields(Inputs))
             arguments["inputs"] = Inputs(**{name: given[name] for name in names})

@@ -17,42 +17,50 @@ EVERY_S = 0.2
 def shown(
     total: int,
     *,
+    what: str = "files",
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Callable[[int], None] | None]:
+) -> Iterator[Line | None]:
     """Something to tell of files as they are read; None where nobody watches. The line is wiped at the
     end, whatever that is, so that it never stands in a report."""
     stream = sys.stderr if stream is None else stream
     if not stream.isatty():
         yield None
         return
-    line = _Line(total, stream, clock)
+    line = Line(total, stream, clock, what)
     try:
-        yield line.told
+        yield line
     finally:
         line.wipe()
 
 
-class _Line:
+class Line:
     """The line as it stands on the terminal: how much is done, when it was drawn, how wide it is."""
 
-    def __init__(self, total: int, stream: TextIO, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, total: int, stream: TextIO, clock: Callable[[], float], what: str = "files"
+    ) -> None:
         self.total = total
+        self.what = what
         self.stream = stream
         self.clock = clock
         self.done = 0
         self.width = 0
         self.next_at = clock() + WAIT_S
 
-    def told(self, count: int) -> None:
+    def expect(self, count: int) -> None:
+        """So many more are to come."""
+        self.total += count
+
+    def __call__(self, count: int) -> None:
         self.done += count
         now = self.clock()
         if now < self.next_at:
             return
         self.next_at = now + EVERY_S
-        text = f"reading: {min(self.done, self.total):,} of {self.total:,} files"
+        text = f"reading: {min(self.done, self.total):,} of {self.total:,} {self.what}"
         if self.done >= self.total:
-            text = f"{self.total:,} files read, reasoning"
+            text = f"{self.total:,} {self.what} read, reasoning"
         self._draw(text)
 
     def wipe(self) -> None:

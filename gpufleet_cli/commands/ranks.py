@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import Inputs, one_of
 from gpufleet_cli.commands.output import emit, look
 from gpufleet_cli.commands.target import TargetArgument, triage_of
 from gpufleet_cli.settings import Settings
 
 
-def ranks(*, target: TargetArgument = None, inputs: Inputs, settings: Settings) -> int:
+def ranks(*, target: TargetArgument = None, live: Live, inputs: Inputs, settings: Settings) -> int:
     """List every rank with pod, node and GPU, the most silent first."""
     output = one_of(settings.output, ("text", "json"))
-    found = triage_of(target, inputs)
+    found = triage_of(target, inputs, live, settings)
     from gpufleet_cli.render import ranks_table
 
     render = ranks_table.render_json if output == "json" else ranks_table.render

@@ -7,55 +7,71 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import Inputs
 from gpufleet_cli.commands.output import say
 from gpufleet_cli.commands.progress import shown
-from gpufleet_cli.errors import TargetError, UsageError
+from gpufleet_cli.errors import UsageError
+from gpufleet_cli.settings import Settings
 
 if TYPE_CHECKING:
+    from gpufleet_cli.evidence import Target
+    from gpufleet_cli.facts import JobNumbers
     from gpufleet_cli.verdict import Triage
 
 TargetArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="TARGET",
-        help="A folder, file, archive or bundle of logs and dumps; - reads pasted text.",
+        help="A job in the cluster, or a folder, file or bundle of logs and dumps; - reads pasted text.",
         show_default=False,
     ),
 ]
 
 
-def triage_of(target: str | None, inputs: Inputs) -> Triage:
-    """Read the target and triage it."""
+def triage_of(
+    target: str | None, inputs: Inputs, live: Live, settings: Settings, save: str | None = None
+) -> Triage:
+    """Read the target and triage it; a job of the cluster is gathered first."""
     numbers, as_of_ns = inputs.numbers(), inputs.as_of_ns()
-    place = _place(target, inputs.selector)
+    if is_job(target, live.selector):
+        from gpufleet_cli.commands.live_target import gathered
+
+        with gathered(target, live, settings, save) as (read, found):
+            triage = _triaged(read, numbers, as_of_ns)
+        if found.interrupted:
+            say("interrupted: this is what was gathered until then")
+        return triage
+    if save is not None:
+        raise UsageError(
+            "--save is for a job in the cluster", hint="a target on disk is saved already"
+        )
+    assert target is not None
     from gpufleet_cli.bundle import read_target
 
-    if place == "-" and sys.stdin.isatty():
+    if target == "-" and sys.stdin.isatty():
         say("paste the log lines, then press Ctrl-D")
-    read = read_target(place, follow_links=inputs.follow_links)
+    return _triaged(read_target(target, follow_links=inputs.follow_links), numbers, as_of_ns)
+
+
+def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
     from gpufleet_cli.triage import triage_target
 
     with shown(len(read.evidences)) as told:
         return triage_target(read, numbers, as_of_ns=as_of_ns, told=told)
 
 
-def _place(target: str | None, selector: str | None) -> str:
-    """TARGET as a place on disk; a job of a live cluster is refused with both looks named."""
+def is_job(target: str | None, selector: str | None) -> bool:
+    """Whether the cluster is meant: with `-l`, and by what is no place on disk."""
     if selector is not None:
-        raise TargetError(
-            f"-l {selector}: live clusters are not supported in this version",
-            hint="give a folder, file or archive of logs and dumps",
-        )
+        if target is not None:
+            raise UsageError("TARGET and -l are two ways to say one thing", hint="give one of them")
+        return True
     if target is None:
         raise UsageError(
-            "Missing argument 'TARGET'", hint="a folder, file or archive, or - for pasted text"
+            "Missing argument 'TARGET'",
+            hint="a folder, file or archive, a job in the cluster, or - for pasted text",
         )
     from gpufleet_cli.bundle import looks_like_path
 
-    if not looks_like_path(target):
-        raise TargetError(
-            f"{target}: no such file or folder, and live clusters are not supported in this version",
-            hint="give a folder, file or archive of logs and dumps, or - to paste text",
-        )
-    return target
+    return not looks_like_path(target)

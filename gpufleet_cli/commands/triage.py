@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import Inputs, one_of
 from gpufleet_cli.commands.output import emit, look
 from gpufleet_cli.commands.target import TargetArgument, triage_of
@@ -28,6 +29,7 @@ DETAILED = {
 def triage(
     *,
     target: TargetArgument = None,
+    live: Live,
     inputs: Inputs,
     brief: Annotated[
         bool, typer.Option("--brief", help="At most ten plain lines, for a chat thread.")
@@ -39,6 +41,10 @@ def triage(
             help="10 watch, fix-code; 20 restart-job; 21 cordon-at-checkpoint; 22 evict-now.",
         ),
     ] = False,
+    save: Annotated[
+        str | None,
+        typer.Option("--save", metavar="BUNDLE", help="Keep what a job in the cluster left, here."),
+    ] = None,
     settings: Settings,
 ) -> int:
     """Say which rank stopped a job, what is under it, and what to do.
@@ -48,7 +54,7 @@ def triage(
     output = one_of(settings.output, tuple(FORMATS))
     if brief and output != "text":
         raise UsageError("--brief is plain text", hint="leave out -o")
-    found = triage_of(target, inputs)
+    found = triage_of(target, inputs, live, settings, save)
     if brief:
         from gpufleet_cli.render.brief import render as render_brief
 

@@ -1,0 +1,211 @@
+"""A bundle as it is written: redacted before a byte lands, hashed, with a manifest of what is not there.
+
+A folder can be taken up again: what is there with its hash is not fetched twice. The manifest is
+rewritten as the work goes on, so that a run that was killed leaves a bundle too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gpufleet_cli import __version__
+from gpufleet_cli.errors import TargetError
+from gpufleet_cli.facts import Gap
+from gpufleet_cli.live.hide import Hidden, Hider, hide_in_log
+from gpufleet_cli.timestamps import format_ns
+
+SCHEMA = "gpufleet.bundle/v1"
+MANIFEST = "manifest.json"
+MOST_HIDDEN = 200_000
+_EVERY_S = 5.0
+
+
+class BundleWriter:
+    """One folder that fills up. Safe to call from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: dict[str, dict[str, object]] = {}
+        self.gaps: list[Gap] = []
+        self.hidden: list[dict[str, str]] = []
+        self.about: dict[str, object] = {}
+        self.kept_files = 0
+        self._before = _manifest_in(folder)
+        self._lock = threading.Lock()
+        self._written_at = time.monotonic()
+
+    # --- Taking up again --------------------------------------------------------------------------
+
+    @property
+    def before(self) -> Mapping[str, object]:
+        """The manifest of the run that began here, empty for a new bundle."""
+        return self._before
+
+    def has(self, path: str) -> bool:
+        """Whether an earlier run wrote this file and it is there unchanged; it then stays."""
+        known = self._before.get("files")
+        entry = known.get(path) if isinstance(known, dict) else None
+        if not isinstance(entry, dict) or entry.get("partial"):
+            return False
+        try:
+            data = (self.folder / path).read_bytes()
+        except OSError:
+            return False
+        if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
+            return False
+        hidden = self._before.get("hidden")
+        with self._lock:
+            self.files[path] = entry
+            self.kept_files += 1
+            for one in hidden if isinstance(hidden, list) else ():
+                if isinstance(one, dict) and one.get("file") == path:
+                    self.hidden.append(one)
+        return True
+
+    def read(self, path: str) -> bytes:
+        """A file of this bundle."""
+        return (self.folder / path).read_bytes()
+
+    # --- Adding -----------------------------------------------------------------------------------
+
+    def add_log(self, path: str, data: bytes, *, partial: bool = False, **about: object) -> None:
+        """Text, line by line without its secrets."""
+        cleaned, hidden = hide_in_log(data)
+        self._write(path, cleaned, hidden, partial=partial, about=about)
+
+    def add_objects(self, path: str, objects: Sequence[object]) -> None:
+        """Kubernetes objects as one List."""
+        hider = Hider()
+        cleaned = [hider.cleaned(one, f"items[{index}]") for index, one in enumerate(objects)]
+        document = {"apiVersion": "v1", "kind": "List", "items": cleaned}
+        self._write(path, msgspec.json.encode(document), hider.hidden)
+
+    def add_document(self, path: str, document: object) -> None:
+        """Any JSON document."""
+        hider = Hider()
+        self._write(path, msgspec.json.encode(hider.cleaned(document, "$")), hider.hidden)
+
+    def add_bytes(self, path: str, data: bytes, **about: object) -> None:
+        """Bytes that cannot be changed without breaking them: a pickle has stacks and sizes, no settings."""
+        self._write(path, data, (), about=about)
+
+    def gap(self, what: str, why: str, would_settle: str = "") -> None:
+        """Something that could not be had."""
+        with self._lock:
+            self.gaps.append(Gap(what=what, why=why, would_settle=would_settle))
+
+    def _write(
+        self,
+        path: str,
+        data: bytes,
+        hidden: Iterable[Hidden],
+        *,
+        partial: bool = False,
+        about: Mapping[str, object] | None = None,
+    ) -> None:
+        place = self.folder / path
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(place, data)
+        except OSError as exc:
+            raise TargetError(
+                f"the bundle cannot be written: {place}: {(exc.strerror or '').lower()}"
+            ) from exc
+        entry: dict[str, object] = {
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "bytes": len(data),
+            **(about or {}),
+        }
+        if partial:
+            entry["partial"] = True
+        with self._lock:
+            self.files[path] = entry
+            self.hidden.extend({"file": path, **one._asdict()} for one in hidden)
+            is_due = time.monotonic() - self._written_at > _EVERY_S
+        if is_due:
+            self.write_manifest(complete=False)
+
+    # --- The manifest -----------------------------------------------------------------------------
+
+    def write_manifest(self, *, complete: bool = True) -> None:
+        """What is there, what is not and why, what was hidden, and by what it was gathered."""
+        with self._lock:
+            self._written_at = time.monotonic()
+            gaps = sorted(set(self.gaps), key=lambda gap: (gap.what, gap.why))
+            document = {
+                "schema": SCHEMA,
+                **self.about,
+                "complete": complete,
+                "files": dict(sorted(self.files.items())),
+                "missing": [
+                    {"what": g.what, "why": g.why, "would_settle": g.would_settle} for g in gaps
+                ],
+                "hidden": _sorted(self.hidden)[:MOST_HIDDEN],
+                "hidden_count": len(self.hidden),
+                "tools": tool_versions(),
+            }
+            replace_file(
+                self.folder / MANIFEST, msgspec.json.format(msgspec.json.encode(document), indent=1)
+            )
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(int(str(entry["bytes"])) for entry in self.files.values())
+
+
+def _sorted(hidden: list[dict[str, str]]) -> list[dict[str, str]]:
+    return sorted(
+        hidden, key=lambda one: (one["file"], len(one["where"]), one["where"], one["what"])
+    )
+
+
+def replace_file(place: Path, data: bytes) -> None:
+    """Whole or not at all."""
+    fresh = place.with_name(f"{place.name}.{os.getpid()}.{threading.get_ident()}.part")
+    fresh.write_bytes(data)
+    fresh.replace(place)
+
+
+def tool_versions() -> dict[str, str]:
+    """What gathered this."""
+    return {"gpufleet": __version__, "python": platform.python_version()}
+
+
+def open_folder(folder: Path) -> BundleWriter:
+    """A new bundle, or one that was begun here; a folder that holds something else is refused."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        there = any(folder.iterdir())
+    except OSError as exc:
+        raise TargetError(f"{folder}: {(exc.strerror or 'not a folder').lower()}") from exc
+    writer = BundleWriter(folder)
+    if there and not writer.before:
+        raise TargetError(
+            f"{folder} is not empty and holds no bundle", hint="give a new folder to --to or --save"
+        )
+    return writer
+
+
+def _manifest_in(folder: Path) -> Mapping[str, object]:
+    try:
+        document = msgspec.json.decode((folder / MANIFEST).read_bytes())
+    except (OSError, msgspec.DecodeError, ValueError):
+        return {}
+    if isinstance(document, dict) and str(document.get("schema", "")).startswith(
+        "gpufleet.bundle/"
+    ):
+        return document
+    return {}
+
+
+def stamp(ns: int | None) -> str | None:
+    """A time as the manifest writes it."""
+    return None if ns is None else format_ns(ns)

@@ -1,0 +1,311 @@
+"""Logs of the gang's pods: current and previous, as deep as the stall needs, suspects of dead nodes last.
+
+Each request has its own short timeout: a dead node costs the API server its full dial timeout, and must
+not hold up the others. `limitBytes` is never sent: it counts from the start and cuts the newest lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from gpufleet_cli.facts import ContainerState
+from gpufleet_cli.live import log_depth, threads
+from gpufleet_cli.live.answers import NODE_EVIDENCE, Answer, LogRead, read_log
+from gpufleet_cli.live.api import Api, Params
+from gpufleet_cli.live.bundle_writer import BundleWriter, stamp
+from gpufleet_cli.live.log_depth import NS, Told
+from gpufleet_cli.live.pods import Pod
+
+TAIL_LINES = 2_000
+MOST_TAIL_LINES = 64_000
+BYTE_CAP = 24 << 20
+START_S = 120
+"""A program may be silent so long after its start, while it imports."""
+DEEP_THREADS = 16
+TIMEOUT_S = 12.0
+SUSPECT_TIMEOUT_S = 6.0
+_SIDECAR = re.compile(
+    r"istio|linkerd|envoy|sidecar|fluent|vector|promtail|vault|otel|filebeat|tcpx|fastrak|kueue",
+    re.I,
+)
+_SETTLES = "its last lines"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogTask:
+    """One log: a container of a pod, its running instance or the one before."""
+
+    pod: str
+    namespace: str
+    node: str | None
+    container: str
+    previous: bool
+    started_ns: int | None
+    is_suspect: bool = False
+
+    @property
+    def path(self) -> str:
+        """In the layout of `oc adm must-gather`, whose names are certain."""
+        which = "previous" if self.previous else "current"
+        folder = f"namespaces/{self.namespace}/pods/{self.pod}/{self.container}/{self.container}"
+        return f"{folder}/logs/{which}.log"
+
+    @property
+    def shown(self) -> str:
+        what = "previous log" if self.previous else "log"
+        return f"{what} of {self.pod}/{self.container}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Had:
+    """A log that came: what it tells about depth, and whether more may lie before it."""
+
+    task: LogTask
+    told: Told
+    is_cut: bool
+    is_torn: bool = False
+
+
+def tasks_of(pods: Sequence[Pod], suspects: frozenset[str]) -> list[LogTask]:
+    """Every log worth reading; those of suspect nodes at the end."""
+    found: list[LogTask] = []
+    for pod in pods:
+        for container in pod.state.containers:
+            if not _matters(pod, container):
+                continue
+            task = LogTask(
+                pod=pod.name,
+                namespace=pod.namespace,
+                node=pod.state.node,
+                container=container.name,
+                previous=False,
+                started_ns=container.started_ns,
+                is_suspect=pod.state.node in suspects,
+            )
+            if container.state in ("running", "terminated", "unknown") or container.restarts:
+                found.append(task)
+            if container.restarts or container.last_exit_code is not None:
+                found.append(replace(task, previous=True, started_ns=None))
+    return sorted(found, key=lambda task: task.is_suspect)
+
+
+def _matters(pod: Pod, container: ContainerState) -> bool:
+    """The rank's container, any with GPUs, and any that failed; of the rest what is no sidecar."""
+    if container.name == pod.state.rank_container or container.has_gpu:
+        return True
+    if container.exit_code or container.last_exit_code:
+        return True
+    return _SIDECAR.search(container.name) is None
+
+
+def gather(
+    api: Api, tasks: Sequence[LogTask], sink: BundleWriter, told: Callable[[int], None] | None
+) -> None:
+    """All logs into the sink; what could not be had becomes a gap with its reason."""
+    waiting = [task for task in tasks if not sink.has(task.path)]
+    had = [_measure(task, sink.read(task.path)) for task in tasks if task not in waiting]
+    failed: dict[LogTask, tuple[LogRead, str]] = {}
+    cut = {"tailLines": TAIL_LINES}
+    for task, one in _read_all(api, waiting, cut, sink, told):
+        if isinstance(one, Had):
+            had.append(one)
+        else:
+            failed[task] = one
+    had = _deepened(api, had, sink)
+    done = {one.task for one in had} | set(failed)
+    for task in waiting:
+        if task not in done:
+            why = "interrupted" if api.deadline.stopped else "not there by the deadline"
+            sink.gap(task.shown, why, _SETTLES)
+    _gaps(failed, had, sink)
+
+
+Outcome = Had | tuple[LogRead, str]
+
+
+def _read_all(
+    api: Api,
+    tasks: Sequence[LogTask],
+    params: Params,
+    sink: BundleWriter,
+    told: Callable[[int], None] | None,
+) -> list[tuple[LogTask, Outcome]]:
+    found = []
+    for group in (False, True):  # suspects only when all others are through
+        own = [task for task in tasks if task.is_suspect is group]
+        results = threads.each(
+            lambda task: _read(api, task, params, sink),
+            own,
+            threads=api.threads,
+            deadline=api.deadline,
+        )
+        for task, one in results:
+            found.append((task, one))
+            if told is not None:
+                told(1)
+    return found
+
+
+def _read(
+    api: Api, task: LogTask, params: Params, sink: BundleWriter, before: Had | None = None
+) -> Outcome:
+    """One log into the sink, or why not. What was had `before` is replaced only by what reaches back
+    as far."""
+    answer = ask(api, task, params)
+    what, why = read_log(answer)
+    if what is not LogRead.HAD:
+        return what, why
+    lines = answer.body.count(b"\n")
+    asked = int(params.get("tailLines", 0))
+    begins_later = "x-begins-later" in answer.headers
+    data = _whole_lines(answer.body, begins_later=begins_later, is_torn=answer.cut)
+    one = _measure(task, data, is_torn=answer.cut)
+    # the runtime counts the parts of a long line: fewer lines than asked for may be a cut tail too
+    is_cut = begins_later or (asked > 0 and (lines >= asked or _begins_late(one)))
+    one = replace(one, is_cut=is_cut)
+    if before is None or _is_deeper(one, before):
+        sink.add_log(task.path, data, partial=answer.cut)
+    return one
+
+
+def _measure(task: LogTask, data: bytes, *, is_torn: bool = False) -> Had:
+    return Had(task=task, told=log_depth.told_by(data), is_cut=False, is_torn=is_torn)
+
+
+def _begins_late(one: Had) -> bool:
+    oldest, started = one.told.oldest_ns, one.task.started_ns
+    return oldest is not None and started is not None and oldest - started > START_S * NS
+
+
+def ask(api: Api, task: LogTask, params: Params) -> Answer:
+    """One read of one log."""
+    query: dict[str, str | int] = {"container": task.container, "timestamps": "true", **params}
+    if task.previous:
+        query["previous"] = "true"
+    return api.get(
+        f"/api/v1/namespaces/{task.namespace}/pods/{task.pod}/log",
+        query,
+        timeout_s=SUSPECT_TIMEOUT_S if task.is_suspect else TIMEOUT_S,
+        kind="previous log" if task.previous else "log",
+        newest=BYTE_CAP,
+        retries=_worth_another,
+        tries=5,
+    )
+
+
+def _worth_another(answer: Answer) -> bool:
+    """Throttling, a tunnel that stutters, a body that broke off; never a kubelet that is silent."""
+    if answer.status == 429 or (answer.ok and answer.cut):
+        return True
+    if answer.status == 0:
+        return not answer.timed_out
+    if answer.status < 500:
+        return False
+    return read_log(answer)[0] in (LogRead.TUNNEL, LogRead.ODD)
+
+
+def _whole_lines(data: bytes, *, begins_later: bool, is_torn: bool) -> bytes:
+    """Without a first line that was cut by the cap and a last one that broke off."""
+    if begins_later:
+        data = data[data.find(b"\n") + 1 :]
+    if is_torn:
+        data = data[: data.rfind(b"\n") + 1]
+    return data
+
+
+# --- Depth ----------------------------------------------------------------------------------------
+
+
+def _deepened(api: Api, had: list[Had], sink: BundleWriter) -> list[Had]:
+    """Logs that begin too late are read again from the time that is needed, else with more lines."""
+    since = log_depth.needed_since_ns(one.told for one in had)
+    if since is None:
+        return had
+    stated = stamp(since // NS * NS)
+    assert stated is not None
+    known = {one.task: one for one in had}
+    tail = TAIL_LINES
+    params: Params = {"sinceTime": stated}
+    while tail <= MOST_TAIL_LINES and not api.deadline.is_over():
+        shallow = [one for one in known.values() if _is_shallow(one, since)]
+        changed = False
+        for task, one in _deep_reads(api, shallow, params, sink):
+            if isinstance(one, Had) and _is_deeper(one, known[task]):
+                changed = changed or one.told.oldest_ns != known[task].told.oldest_ns
+                known[task] = one
+        if not shallow or ("tailLines" in params and not changed):
+            break
+        tail *= 2
+        params = {"tailLines": tail}
+    for one in known.values():
+        _say_where_it_begins(one, since, sink)
+    return list(known.values())
+
+
+def _deep_reads(
+    api: Api, shallow: Sequence[Had], params: Params, sink: BundleWriter
+) -> list[tuple[LogTask, Outcome]]:
+    before = {one.task: one for one in shallow}
+    return list(
+        threads.each(
+            lambda task: _read(api, task, params, sink, before[task]),
+            list(before),
+            threads=min(api.threads, DEEP_THREADS),
+            deadline=api.deadline,
+        )
+    )
+
+
+def _is_shallow(one: Had, since: int) -> bool:
+    return one.is_cut and one.told.oldest_ns is not None and one.told.oldest_ns > since
+
+
+def _is_deeper(one: Had, before: Had) -> bool:
+    if one.told.oldest_ns is None or before.told.oldest_ns is None:
+        return False
+    return one.told.oldest_ns <= before.told.oldest_ns
+
+
+def _say_where_it_begins(one: Had, since: int, sink: BundleWriter) -> None:
+    """A log that begins later than it should is a gap, unless its container began no earlier."""
+    oldest, started = one.told.oldest_ns, one.task.started_ns
+    if oldest is None or oldest <= since:
+        return
+    if started is not None and oldest - started <= START_S * NS:
+        return
+    if not one.is_cut and (started is None or started > since):
+        return
+    why = (
+        "cut at the byte cap" if one.is_cut else "older lines were rotated away, or there were none"
+    )
+    sink.gap(
+        f"the beginning of the {one.task.shown}",
+        f"it begins at {stamp(oldest)}: {why}",
+        f"what was done from {stamp(since)} on",
+    )
+
+
+# --- Gaps -----------------------------------------------------------------------------------------
+
+
+def _gaps(
+    failed: dict[LogTask, tuple[LogRead, str]], had: Sequence[Had], sink: BundleWriter
+) -> None:
+    """One gap a log; where no kubelet at all answers, the way to the nodes is at fault and not they."""
+    silent = Counter(task.node for task, (what, _) in failed.items() if what in NODE_EVIDENCE)
+    answered = {one.task.node for one in had}
+    all_silent = len(silent) > 1 and not answered
+    for task, (what, why) in failed.items():
+        if what is LogRead.NO_PREVIOUS:
+            continue  # normal
+        if what in NODE_EVIDENCE and task.node is not None and not all_silent:
+            why = f"{why} (node {task.node}: evidence about the node)"
+        elif what in NODE_EVIDENCE and all_silent:
+            why = f"{why} (no node answers: tunnel or firewall, not the nodes)"
+        sink.gap(task.shown, why, _SETTLES)
+    for one in had:
+        if one.is_torn:
+            sink.gap(f"the end of the {one.task.shown}", "the connection broke off", _SETTLES)

@@ -1,0 +1,145 @@
+"""One live look from end to end: connect, find, choose the attempt, gather into a folder or a file."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpufleet_cli.errors import TargetError
+from gpufleet_cli.live import access, bundle_writer, choose_attempt, pack, sources
+from gpufleet_cli.live.api import Api
+from gpufleet_cli.live.bundle_writer import BundleWriter
+from gpufleet_cli.live.choose_attempt import LOOKBACK_S
+from gpufleet_cli.live.deadline import Deadline
+from gpufleet_cli.live.find_job import Job, Wanted, find
+from gpufleet_cli.live.gather import Hooks, gather
+from gpufleet_cli.live.pods import Attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOptions:
+    """What the command line says about a job in the cluster."""
+
+    target: str | None
+    selector: str | None = None
+    namespace: str | None = None
+    context: str | None = None
+    kubeconfig: str | None = None
+    deadline_s: float | None = None
+    attempt: int | None = None
+    at_ns: int | None = None
+    lookback_s: float = LOOKBACK_S
+    dumps: str | None = None
+    prometheus: str | None = None
+    log_store: str | None = None
+    kernel_logs: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What a look gave, in the words of `collect`'s line."""
+
+    bundle: str
+    job: str
+    namespace: str
+    files: int
+    size_bytes: int
+    ranks: int | None
+    missing: int
+    hidden: int
+    seconds: float
+    interrupted: bool
+
+
+def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
+    """Gather what is asked for into `place`: a folder, or one file by its name."""
+    deadline = Deadline(options.deadline_s)
+    api = _connected(options, deadline, hooks.say)
+    wanted = Wanted(target=options.target, selector=options.selector, namespace=options.namespace)
+    job = find(api, wanted)
+    if not job.attempts:
+        raise TargetError(
+            f"{job.shown} has no pods in {api.access.context or api.access.server}",
+            hint="they are gone, or were never made: see its events with kubectl describe",
+        )
+    attempt = _attempt(api, job, options, hooks.say)
+    is_packed = pack.is_packed(place.name)
+    folder = pack.working_folder(place) if is_packed else place
+    sink = bundle_writer.open_folder(folder)
+    _same_attempt(sink, attempt, folder)
+    found = gather(api, job, attempt, sink, hooks, sources.sources_for(options))
+    return finished(
+        sink,
+        folder,
+        place,
+        seconds=deadline.elapsed_s(),
+        job=job,
+        ranks=found.ranks,
+        interrupted=found.interrupted,
+    )
+
+
+def finished(
+    sink: BundleWriter,
+    folder: Path,
+    place: Path,
+    *,
+    seconds: float,
+    job: Job | None = None,
+    ranks: int | None = None,
+    interrupted: bool = False,
+) -> Collected:
+    """The bundle packed where it is to be one file, and what it holds."""
+    if folder != place:
+        pack.pack(folder, place)
+        shutil.rmtree(folder, ignore_errors=True)
+    about = sink.about.get("world_size")
+    return Collected(
+        bundle=str(place),
+        job=str(sink.about.get("job")) if job is None else job.name,
+        namespace=str(sink.about.get("namespace")) if job is None else job.namespace,
+        files=len(sink.files),
+        size_bytes=sink.size_bytes,
+        ranks=about if ranks is None and isinstance(about, int) else ranks,
+        missing=len(set(sink.gaps)),
+        hidden=len(sink.hidden),
+        seconds=round(seconds, 3),
+        interrupted=interrupted,
+    )
+
+
+def _connected(options: LiveOptions, deadline: Deadline, say: Callable[[str], None]) -> Api:
+    way = access.connect(kubeconfig=options.kubeconfig, context=options.context)
+    api = Api(way, deadline=deadline)
+    version = api.check()
+    name = f"context {way.context} " if way.context else ""
+    say(f"{name}at {way.server} ({version})")
+    return api
+
+
+def _attempt(api: Api, job: Job, options: LiveOptions, say: Callable[[str], None]) -> Attempt:
+    now = api.now_ns()
+    chosen = choose_attempt.choose(
+        job.attempts,
+        number=options.attempt,
+        at_ns=options.at_ns,
+        lookback_s=options.lookback_s,
+        now_ns=now,
+    )
+    told = choose_attempt.told(job.attempts, chosen, now)
+    gang = "" if job.gang is None else f" of {job.gang}"
+    say(f"{job.shown}: {len(chosen.pods)}{gang} pods{f'; {told}' if told else ''}")
+    return chosen
+
+
+def _same_attempt(sink: BundleWriter, attempt: Attempt, folder: Path) -> None:
+    """A bundle that was begun is gone on with only where it is of the same pods."""
+    before = sink.before.get("pods")
+    now = sorted(pod.state.uid or pod.name for pod in attempt.pods)
+    if isinstance(before, list) and before != now:
+        raise TargetError(
+            f"{folder} holds a bundle of other pods (another attempt?)",
+            hint="give a new place to --to or --save",
+        )
