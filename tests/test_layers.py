@@ -43,7 +43,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 TOGETHER = {"parsers", "reason", "rules", "render", "sources", "live", "operate", "commands"}
 
 DOORS: dict[str, tuple[str, ...]] = {
-    "kubernetes": ("live/access", "live/exec_dumps", "operate/cluster"),
+    "kubernetes": ("live/access", "operate/cluster"),
+    "websocket": ("live/exec_dumps",),
     "urllib3": ("live/access", "live/api"),
     "httpx": ("sources/prometheus", "sources/log_store", "operate/notify"),
     "yaml": ("render/structured", "operate/preflight", "parsers/kubernetes_yaml"),

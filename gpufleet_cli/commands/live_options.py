@@ -26,13 +26,14 @@ class Live:
     log_store: str | None
     kernel_logs: str | None
 
-    def options(self, target: str | None, settings: Settings) -> LiveOptions:
+    def options(self, target: str | None, settings: Settings, *, is_triage: bool) -> LiveOptions:
         """As `live` takes them."""
         from gpufleet_cli.commands.options import time_ns
         from gpufleet_cli.live.session import LiveOptions
 
         return LiveOptions(
             target=target,
+            looked_on_disk=is_triage and self.selector is None,
             selector=self.selector,
             namespace=settings.namespace,
             context=settings.context,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.output import say
 from gpufleet_cli.commands.progress import shown
-from gpufleet_cli.errors import SourceError
 from gpufleet_cli.plain_text import visible
 from gpufleet_cli.redact import redact
 from gpufleet_cli.settings import Settings
@@ -26,12 +25,14 @@ if TYPE_CHECKING:
     from gpufleet_cli.live.session import Collected
 
 
-def collected(target: str | None, live: Live, settings: Settings, place: Path) -> Collected:
-    """Gather a job into `place`."""
+def collected(
+    target: str | None, live: Live, settings: Settings, place: Path, *, is_triage: bool = False
+) -> Collected:
+    """Gather a job into `place`. `is_triage`: its name was looked for on disk before."""
     from gpufleet_cli.live.session import collect
 
     with hooks() as own:
-        return collect(live.options(target, settings), place, own)
+        return collect(live.options(target, settings, is_triage=is_triage), place, own)
 
 
 @contextmanager
@@ -65,12 +66,6 @@ def gathered(
 
     with tempfile.TemporaryDirectory(prefix="gpufleet-", ignore_cleanup_errors=True) as folder:
         place = Path(folder) / "bundle" if save is None else Path(save)
-        try:
-            found = collected(target, live, settings, place)
-        except SourceError as exc:
-            if target is None:
-                raise
-            both = f"{target}: no such file or folder, and {exc.message}"
-            raise SourceError(both, hint=exc.hint) from exc
+        found = collected(target, live, settings, place, is_triage=True)
         read = read_target(place)
         yield replace(read, kind="job", name=found.job, namespace=found.namespace), found

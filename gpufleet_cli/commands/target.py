@@ -64,8 +64,6 @@ def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
 def is_job(target: str | None, selector: str | None) -> bool:
     """Whether the cluster is meant: with `-l`, and by what is no place on disk."""
     if selector is not None:
-        if target is not None:
-            raise UsageError("TARGET and -l are two ways to say one thing", hint="give one of them")
         return True
     if target is None:
         raise UsageError(

@@ -39,7 +39,8 @@ class Access:
     pool: urllib3.PoolManager
     headers: Callable[[], Mapping[str, str]]
     refresh: Callable[[], bool]
-    configuration: Any = field(repr=False)  # of the client library; exec needs it
+    tls: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    proxy: str | None = None
 
     def url(self, path: str) -> str:
         return self.server + path
@@ -74,6 +75,7 @@ def _from_files(files: list[str], context: str | None, threads: int) -> Access:
     loader = _loader(merged, name, entry)
     configuration = _configured(loader)
     user = entry.get("user")
+    tls, proxy = _tls(configuration), _proxy_for(str(configuration.host), configuration)
     credentials = _Credentials(loader, configuration, _impersonation(merged, user))
     return Access(
         server=str(configuration.host).rstrip("/"),
@@ -81,10 +83,11 @@ def _from_files(files: list[str], context: str | None, threads: int) -> Access:
         user=str(user) if user else None,
         namespace=str(entry.get("namespace") or "default"),
         how="kubeconfig",
-        pool=pool_for(configuration, threads),
+        pool=pool_for(tls, proxy, threads),
         headers=credentials.headers,
         refresh=credentials.refresh,
-        configuration=configuration,
+        tls=tls,
+        proxy=proxy,
     )
 
 
@@ -261,23 +264,25 @@ def _in_cluster(threads: int) -> Access:
         namespace = (_SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
     except OSError:
         namespace = "default"
+    tls, proxy = _tls(configuration), _proxy_for(str(configuration.host), configuration)
     return Access(
         server=str(configuration.host).rstrip("/"),
         context=None,
         user="service account of this pod",
         namespace=namespace or "default",
         how="in-cluster",
-        pool=pool_for(configuration, threads),
+        pool=pool_for(tls, proxy, threads),
         headers=lambda: {"Authorization": f"Bearer {token()}"},  # it rotates hourly
         refresh=lambda: False,
-        configuration=configuration,
+        tls=tls,
+        proxy=proxy,
     )
 
 
 # --- Connections ----------------------------------------------------------------------------------
 
 
-def pool_for(configuration: Any, threads: int) -> urllib3.PoolManager:  # noqa: ANN401
+def pool_for(tls: Mapping[str, Any], proxy: str | None, threads: int) -> urllib3.PoolManager:
     """One shared pool, as large as there are threads; no retries of its own, no wait without an end."""
     import urllib3
 
@@ -287,11 +292,8 @@ def pool_for(configuration: Any, threads: int) -> urllib3.PoolManager:  # noqa: 
         "block": True,
         "retries": False,
         "timeout": urllib3.Timeout(connect=_CONNECT_S, read=30.0),
+        **tls,
     }
-    host = str(configuration.host)
-    if host.startswith("https"):
-        how |= _tls(configuration)
-    proxy = _proxy_for(host, configuration)
     if proxy is None:
         return urllib3.PoolManager(**how)
     if proxy.startswith("socks"):
@@ -307,6 +309,8 @@ def pool_for(configuration: Any, threads: int) -> urllib3.PoolManager:  # noqa: 
 
 
 def _tls(configuration: Any) -> dict[str, Any]:  # noqa: ANN401
+    if not str(configuration.host).startswith("https"):
+        return {}
     try:
         context = ssl.create_default_context(cafile=configuration.ssl_ca_cert or None)
         # some cluster CAs lack the key usage that Python 3.13 asks for, and kubectl does not

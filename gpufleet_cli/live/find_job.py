@@ -77,6 +77,8 @@ class _Candidate:
 def find(api: Api, wanted: Wanted) -> Job:
     """The job, or the error that says what there is instead."""
     if wanted.selector is not None:
+        if wanted.target is not None:
+            raise UsageError("TARGET and -l are two ways to say one thing", hint="give one of them")
         return _by_selector(api, wanted.selector, wanted.namespace)
     assert wanted.target is not None
     word, _, name = wanted.target.rpartition("/")
@@ -211,7 +213,7 @@ def _choose(
         space = f"namespace {wanted.namespace}" if wanted.namespace else "any readable namespace"
         closed = f"; not allowed to read {', '.join(refused[:4])}" if refused else ""
         raise TargetError(
-            f"{wanted.target}: no such file or folder, and no job {name} in {space} of {where}{closed}",
+            f"no job {name} in {space} of {where}{closed}",
             hint="gpufleet triage KIND/NAME -n NAMESPACE, or -l SELECTOR for plain pods",
         )
     spaces = sorted({one.namespace for one in tops})

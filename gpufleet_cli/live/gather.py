@@ -60,7 +60,7 @@ def gather(
         nodes = _objects(api, job, attempt, sink)
         sink.write_manifest(complete=False)
         for line in first_facts.lines(attempt.pods, nodes, job.gang, api.now_ns()):
-            hooks.say(line)
+            hooks.say(f"provisional: {line}")
         _logs(api, attempt, nodes, sink, hooks)
         for source in sources:
             source(api, job, attempt, sink)

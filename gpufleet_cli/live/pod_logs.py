@@ -22,6 +22,7 @@ from gpufleet_cli.live.pods import Pod
 TAIL_LINES = 2_000
 MOST_TAIL_LINES = 64_000
 BYTE_CAP = 24 << 20
+PART_BYTES = 16_384
 START_S = 120
 """A program may be silent so long after its start, while it imports."""
 DEEP_THREADS = 16
@@ -163,8 +164,7 @@ def _read(
     begins_later = "x-begins-later" in answer.headers
     data = _whole_lines(answer.body, begins_later=begins_later, is_torn=answer.cut)
     one = _measure(task, data, is_torn=answer.cut)
-    # the runtime counts the parts of a long line: fewer lines than asked for may be a cut tail too
-    is_cut = begins_later or (asked > 0 and (lines >= asked or _begins_late(one)))
+    is_cut = begins_later or (asked > 0 and (lines >= asked or _has_parts(data)))
     one = replace(one, is_cut=is_cut)
     if before is None or _is_deeper(one, before):
         sink.add_log(task.path, data, partial=answer.cut)
@@ -175,9 +175,10 @@ def _measure(task: LogTask, data: bytes, *, is_torn: bool = False) -> Had:
     return Had(task=task, told=log_depth.told_by(data), is_cut=False, is_torn=is_torn)
 
 
-def _begins_late(one: Had) -> bool:
-    oldest, started = one.told.oldest_ns, one.task.started_ns
-    return oldest is not None and started is not None and oldest - started > START_S * NS
+def _has_parts(data: bytes) -> bool:
+    """Whether a line is longer than the runtime keeps in one: it counts the parts, so that fewer lines
+    than were asked for may be a cut tail too."""
+    return len(data) > PART_BYTES and any(len(line) >= PART_BYTES for line in data.split(b"\n"))
 
 
 def ask(api: Api, task: LogTask, params: Params) -> Answer:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpufleet_cli.errors import TargetError
+from gpufleet_cli.errors import SourceError, TargetError
 from gpufleet_cli.live import access, bundle_writer, choose_attempt, pack, sources
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
@@ -23,6 +23,7 @@ class LiveOptions:
     """What the command line says about a job in the cluster."""
 
     target: str | None
+    looked_on_disk: bool = False
     selector: str | None = None
     namespace: str | None = None
     context: str | None = None
@@ -56,14 +57,7 @@ class Collected:
 def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     """Gather what is asked for into `place`: a folder, or one file by its name."""
     deadline = Deadline(options.deadline_s)
-    api = _connected(options, deadline, hooks.say)
-    wanted = Wanted(target=options.target, selector=options.selector, namespace=options.namespace)
-    job = find(api, wanted)
-    if not job.attempts:
-        raise TargetError(
-            f"{job.shown} has no pods in {api.access.context or api.access.server}",
-            hint="they are gone, or were never made: see its events with kubectl describe",
-        )
+    api, job = _found(options, deadline, hooks.say)
     attempt = _attempt(api, job, options, hooks.say)
     is_packed = pack.is_packed(place.name)
     folder = pack.working_folder(place) if is_packed else place
@@ -108,6 +102,25 @@ def finished(
         seconds=round(seconds, 3),
         interrupted=interrupted,
     )
+
+
+def _found(options: LiveOptions, deadline: Deadline, say: Callable[[str], None]) -> tuple[Api, Job]:
+    """The job that is meant; where there is none, both looks are named."""
+    wanted = Wanted(target=options.target, selector=options.selector, namespace=options.namespace)
+    try:
+        api = _connected(options, deadline, say)
+        job = find(api, wanted)
+    except (SourceError, TargetError) as exc:
+        if not options.looked_on_disk:
+            raise
+        both = f"{options.target}: no such file or folder, and {exc.message}"
+        raise type(exc)(both, hint=exc.hint) from exc
+    if not job.attempts:
+        raise TargetError(
+            f"{job.shown} has no pods in {api.access.context or api.access.server}",
+            hint="they are gone, or were never made: see its events with kubectl describe",
+        )
+    return api, job
 
 
 def _connected(options: LiveOptions, deadline: Deadline, say: Callable[[str], None]) -> Api:

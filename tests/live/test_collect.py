@@ -1,0 +1,300 @@
+"""`collect` and live `triage` against a small API server: what is in the bundle, and what is said to be missing."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live import cluster_stories as stories
+from live import fake_api
+from live.fake_api import FakeApi, Said, failure
+
+from gpufleet_cli.cli import main
+
+PODS = "/api/v1/namespaces/ml/pods"
+JOBS = "/apis/batch/v1/namespaces/ml/jobs"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+AT = datetime(2026, 8, 20, 3, 10, 0, tzinfo=UTC)
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def text(lines: Any) -> bytes:
+    """Lines as the API server gives them with timestamps."""
+    return b"".join(f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z {line}\n".encode() for at, line in lines)
+
+
+def job(fake: FakeApi, count: int = 2, **pod: Any) -> list[str]:
+    """An Indexed Job `train` of so many pods on so many nodes, which step and then run on."""
+    spec = {"completions": count, "parallelism": count}
+    fake.add(
+        JOBS, {"metadata": {"name": "train", "namespace": "ml", "uid": "uid-train"}, "spec": spec}
+    )
+    names = []
+    for index in range(count):
+        labels = {"batch.kubernetes.io/job-name": "train", INDEX: str(index)}
+        name = f"train-{index}"
+        fake.add(PODS, fake_api.pod(name, labels=labels, node=f"gpu-{index}", **pod))
+        fake.add("/api/v1/nodes", fake_api.node(f"gpu-{index}"))
+        now = datetime.now(UTC)
+        fake.add(LEASES, fake_api.lease(f"gpu-{index}", f"{now:%Y-%m-%dT%H:%M:%S.%fZ}"))
+        fake.logs[name, "trainer"] = text(stories.steps(index, 1, AT, 30))
+        names.append(name)
+    return names
+
+
+class Run:
+    """One command: exit status, standard output, standard error; and the bundle's manifest."""
+
+    def __init__(self, code: int, out: str, err: str, place: Path) -> None:
+        self.code, self.out, self.err, self.place = code, out, err, place
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.place / "manifest.json").read_text())
+        return found
+
+    @property
+    def missing(self) -> dict[str, str]:
+        return {one["what"]: one["why"] for one in self.manifest["missing"]}
+
+    def log(self, pod: str, which: str = "current", container: str = "trainer") -> bytes:
+        folder = self.place / f"namespaces/ml/pods/{pod}/{container}/{container}/logs"
+        return (folder / f"{which}.log").read_bytes()
+
+
+@pytest.fixture
+def collect(fake_kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """`collect(job, *options)` into a folder of the test's own."""
+
+    def run(*arguments: str, to: str = "bundle") -> Run:
+        place = tmp_path / to
+        config = ["--kubeconfig", str(fake_kubeconfig)]
+        code = main(["collect", *arguments, "--to", str(place), *config])
+        told = capsys.readouterr()
+        return Run(code, told.out, told.err, place)
+
+    return run
+
+
+def test_one_line_tells_where(fake: FakeApi, collect: Any) -> None:
+    """JSON on standard output; 3 when parts are missing, and the manifest names them."""
+    job(fake)
+    done = collect("train")
+    told = json.loads(done.out)
+    assert {"bundle", "files", "bytes", "ranks", "missing", "hidden", "seconds"} == set(told)
+    assert (str(done.place), 2) == (told["bundle"], told["ranks"])
+    assert 3 == done.code
+    assert told["missing"] == len(done.manifest["missing"])
+    assert ("fake", fake.url) == (done.manifest["context"], done.manifest["server"])
+    assert 2 == done.manifest["requests"]["log"]
+    assert set(done.manifest["files"]) == {
+        str(path.relative_to(done.place)) for path in done.place.rglob("*") if path.is_file()
+    } - {"manifest.json"}
+
+
+def test_the_container_is_always_named(fake: FakeApi, collect: Any) -> None:
+    """Pods with sidecars answer 400 without; `stream` and `limitBytes` are never sent (trap 5)."""
+    job(fake)
+    collect("train")
+    asked = [query for path, query in fake.asked if path.endswith("/log")]
+    assert {"trainer"} == {query["container"] for query in asked}
+    assert not [query for query in asked if {"stream", "limitBytes", "follow"} & set(query)]
+
+
+def test_an_error_under_200_is_no_line(fake: FakeApi, collect: Any) -> None:
+    """Trap 3: missing evidence, never the rank's last line."""
+    job(fake)
+    fake.logs["train-1", "trainer"] = b"unable to retrieve container logs for containerd://8f2e"
+    done = collect("train")
+    assert "the container is gone from its node" in done.missing["log of train-1/trainer"]
+    assert "unable to retrieve" not in "".join(done.manifest["files"])
+    assert not (done.place / "namespaces/ml/pods/train-1").exists()
+
+
+def test_a_silent_kubelet_is_evidence_about_its_node(fake: FakeApi, collect: Any) -> None:
+    """Trap 4: classified, shown, tied to the node; asked once."""
+    job(fake, 3)
+    said = 'Get "https://10.0.0.1:10250/containerLogs/ml/train-1/trainer": dial tcp 10.0.0.1:10250: i/o timeout'
+    fake.odd.append(lambda path, _: failure(500, said) if "train-1/log" in path else None)
+    done = collect("train")
+    why = done.missing["log of train-1/trainer"]
+    assert "the kubelet of its node does not answer" in why
+    assert "(node gpu-1: evidence about the node)" in why
+    assert 1 == fake.count("train-1/log")
+
+
+def test_where_no_node_answers_the_way_is_at_fault(fake: FakeApi, collect: Any) -> None:
+    """Trap 4, the other half: not all nodes died at once."""
+    job(fake, 3)
+    said = "dial tcp 10.0.0.1:10250: i/o timeout"
+    fake.odd.append(lambda path, _: failure(500, said) if path.endswith("/log") else None)
+    done = collect("train")
+    why = done.missing["log of train-1/trainer"]
+    assert "no node answers: tunnel or firewall, not the nodes" in why
+    assert "evidence" not in why
+
+
+def test_bytes_stay_as_they_are(fake: FakeApi, collect: Any) -> None:
+    """Trap 10: no `b'...'`, no JSON line printed anew, torn glyphs kept, nine digits of a stamp too."""
+    job(fake, 1)
+    raw = b'2026-08-20T03:10:00.123456789Z {"step": 1, "msg": "it\'s"}\n2026-08-20T03:10:01Z torn \xe2\x82\n'
+    fake.logs["train-0", "trainer"] = raw
+    assert raw == collect("train").log("train-0")
+
+
+def test_previous_logs_are_read_where_there_were_restarts(fake: FakeApi, collect: Any) -> None:
+    """And only there; none there is normal, no gap."""
+    ended = {"exitCode": 1, "finishedAt": "2026-08-20T03:05:00Z"}
+    job(fake, 2, restarts=1, last=ended)
+    fake.previous["train-0", "trainer"] = text([(AT, "before")])
+    done = collect("train")
+    assert b"before" in done.log("train-0", "previous")
+    assert not [what for what in done.missing if what.startswith("previous log")]
+
+
+def test_suspects_of_dead_nodes_come_last(fake: FakeApi, collect: Any) -> None:
+    """A stale lease is known before any log is asked for; the first facts say so, by the lease's clock."""
+    job(fake, 3)
+    fake.collections[LEASES][0] = fake_api.lease("gpu-0", "2026-08-20T03:41:30.000000Z")
+    done = collect("train")
+    asked = [path for path, _ in fake.asked if path.endswith("/log")]
+    assert asked[-1].endswith("train-0/log")
+    assert "gpu-0 its lease is stale since 03:41:30, holds" in done.err
+    assert "provisional" in done.err
+
+
+def test_a_tail_reaches_back_to_the_beginning_of_the_stall(fake: FakeApi, collect: Any) -> None:
+    """Not a count of lines: the first timeout line minus the watchdog's timeout minus two steps."""
+    job(fake, 2)
+    end = AT + timedelta(seconds=60)
+    noise = [
+        (end + timedelta(seconds=605, milliseconds=n), f"[rank0]: frame #{n}: c10d::work()")
+        for n in range(3000)
+    ]
+    lines = [
+        *stories.steps(0, 1, AT, 60),
+        *stories.timeouts(0, 1, end + timedelta(seconds=600)),
+        *noise,
+    ]
+    fake.logs["train-0", "trainer"] = text(lines)
+    done = collect("train")
+    assert b"step 1055 " in done.log("train-0"), "before the watchdog began to count"
+    assert not [what for what in done.missing if "beginning" in what]
+
+
+def test_a_log_that_begins_later_is_a_gap(fake: FakeApi, collect: Any) -> None:
+    """Rotated: what is left begins after the stall did."""
+    job(fake, 2)
+    late = AT + timedelta(seconds=660)
+    fake.logs["train-0", "trainer"] = text(stories.timeouts(0, 1, late))
+    fake.logs["train-1", "trainer"] = text(stories.steps(1, 1, AT, 30))
+    done = collect("train")
+    why = done.missing["the beginning of the log of train-0/trainer"]
+    assert "it begins at 2026-08-20T03:21:00" in why
+    assert "rotated away" in why
+
+
+def test_what_is_not_there_by_the_deadline_is_named(fake: FakeApi, collect: Any) -> None:
+    """The rest is kept."""
+    job(fake, 3)
+    fake.odd.append(lambda path, _: Said(hold_s=20) if "train-2/log" in path else None)
+    done = collect("train", "--deadline", "3s")
+    assert 3 == done.code
+    assert "log of train-2/trainer" in done.missing
+    assert b"step" in done.log("train-1")
+
+
+def test_a_bundle_is_taken_up_again(fake: FakeApi, collect: Any) -> None:
+    """What is there with its hash is not fetched twice; what was changed or missing is."""
+    job(fake, 3)
+    fake.odd.append(lambda path, _: failure(404) if "train-2/log" in path else None)
+    first = collect("train")
+    assert "log of train-2/trainer" in first.missing
+    fake.odd.clear()
+    changed = first.place / "namespaces/ml/pods/train-1/trainer/trainer/logs/current.log"
+    changed.write_bytes(b"")
+    fake.asked.clear()
+    second = collect("train")
+    assert [f"{PODS}/train-{n}/log" for n in (1, 2)] == sorted(
+        path for path, _ in fake.asked if path.endswith("/log")
+    )
+    assert first.manifest["captured_at"] == second.manifest["captured_at"]
+    assert "log of train-2/trainer" not in second.missing
+    assert b"step" in second.log("train-1")
+
+
+def test_a_folder_with_something_else_is_left_alone(
+    fake: FakeApi, collect: Any, tmp_path: Path
+) -> None:
+    """Never written into."""
+    job(fake)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("...")
+    done = collect("train", to="mine")
+    assert 4 == done.code
+    assert "is not empty and holds no bundle" in done.err
+    assert "" == done.out
+
+
+@pytest.mark.parametrize("name", ["bundle.tar.gz", "bundle.tar.zst"])
+def test_one_file_says_the_same(
+    fake: FakeApi, collect: Any, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A packed bundle reads as the folder does."""
+    job(fake)
+    folder, packed = collect("train"), collect("train", to=name)
+    assert packed.place.is_file()
+    assert not list(packed.place.parent.glob(".bundle*")), "nothing is left beside it"
+    if name.endswith("gz"):
+        with tarfile.open(packed.place) as archive:
+            assert sorted(archive.getnames()) == archive.getnames()
+    found = []
+    for place in (folder.place, packed.place):
+        main(["triage", str(place), "-o", "json", "--as-of", "2026-08-20T03:11:00Z"])
+        found.append(json.loads(capsys.readouterr().out) | {"target": None})
+    assert json.dumps(found[0]) == json.dumps(found[1])
+
+
+def test_live_and_replayed_are_equal_byte_for_byte(
+    fake: FakeApi, fake_kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But for the target; gaps of the gathering among the missing evidence of both."""
+    job(fake, 3)
+    fake.odd.append(lambda path, _: failure(404) if "train-2/log" in path else None)
+    place = tmp_path / "saved.tar.zst"
+    config = ["--kubeconfig", str(fake_kubeconfig), "--save", str(place)]
+    main(["triage", "train", "-n", "ml", "-o", "json", *config])
+    live = capsys.readouterr().out
+    main(["triage", str(place), "-o", "json"])
+    again = capsys.readouterr().out
+    first, second = json.loads(live), json.loads(again)
+    assert {"kind": "job", "name": "train", "namespace": "ml"} == first["target"]
+    assert {"kind": "bundle", "name": "saved.tar.zst", "namespace": "ml"} == second["target"]
+    assert live.replace(
+        json.dumps(first["target"], indent=2).replace("\n", "\n  "), "T"
+    ) == again.replace(json.dumps(second["target"], indent=2).replace("\n", "\n  "), "T")
+    assert "log of train-2/trainer" in {one["what"] for one in first["missing_evidence"]}
+
+
+def test_interrupted_keeps_what_was_had(
+    fake: FakeApi, collect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle of the logs: exit 130, a bundle that says so, and can be gone on with."""
+    job(fake, 3)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    from gpufleet_cli.live import sources
+
+    monkeypatch.setattr(sources, "sources_for", lambda _: (interrupt,))
+    done = collect("train")
+    assert 130 == done.code
+    assert "interrupted" == done.missing["the rest of the evidence"]
+    assert not done.manifest["complete"]
+    assert b"step" in done.log("train-1")
+    assert 1 == done.out.count("\n")

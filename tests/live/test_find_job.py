@@ -1,0 +1,168 @@
+"""From what a person typed to the job that is meant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live import fake_api
+from live.fake_api import FakeApi, failure
+
+from gpufleet_cli.cli import main
+from gpufleet_cli.errors import TargetError, UsageError
+from gpufleet_cli.live.api import Api
+from gpufleet_cli.live.find_job import Wanted, find
+from gpufleet_cli.live.pods import attempts_of, pods_of
+
+JOBS = "/apis/batch/v1/namespaces/{}/jobs"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
+JOB_NAME = "batch.kubernetes.io/job-name"
+SET_NAME = "jobset.sigs.k8s.io/jobset-name"
+
+
+def named(name: str, namespace: str = "ml", **more: Any) -> dict[str, Any]:
+    """Any object."""
+    meta = {
+        "name": name,
+        "namespace": namespace,
+        "uid": f"uid-{namespace}-{name}",
+        **more.pop("meta", {}),
+    }
+    return {"metadata": meta, "spec": {}, **more}
+
+
+def wanted(
+    target: str | None = None, selector: str | None = None, namespace: str | None = None
+) -> Wanted:
+    return Wanted(target=target, selector=selector, namespace=namespace)
+
+
+def pods(
+    fake: FakeApi, label: str, name: str, count: int, namespace: str = "ml", **more: Any
+) -> None:
+    place = f"/api/v1/namespaces/{namespace}/pods"
+    for n in range(count):
+        labels = {label: name, **more.get("labels", {})}
+        fake.add(place, fake_api.pod(f"{name}-{n}", labels=labels, namespace=namespace))
+
+
+def test_a_bare_name_in_any_namespace(fake: FakeApi, api: Api) -> None:
+    """No -n needed."""
+    fake.add(JOBS.format("team-a"), named("train", "team-a"))
+    pods(fake, JOB_NAME, "train", 2, "team-a")
+    found = find(api, wanted("train"))
+    assert ("team-a", 2, "Job") == (
+        found.namespace,
+        len(found.pods),
+        found.kind and found.kind.kind,
+    )
+
+
+def test_several_kinds_of_one_name_are_named(fake: FakeApi, api: Api) -> None:
+    """Exit 2; KIND/NAME chooses."""
+    fake.add(JOBS.format("ml"), named("train"))
+    fake.add(JOBSETS.format("ml"), named("train", meta={"uid": "other"}))
+    with pytest.raises(
+        UsageError, match="several kinds have the name train: job/train, jobset/train"
+    ):
+        find(api, wanted("train", namespace="ml"))
+    pods(fake, SET_NAME, "train", 1)
+    assert "uid-ml-train" != find(api, wanted("jobset/train", namespace="ml")).uid
+
+
+def test_several_namespaces_are_named(fake: FakeApi, api: Api) -> None:
+    """Exit 2; -n chooses."""
+    for namespace in ("a", "b"):
+        fake.add(JOBS.format(namespace), named("train", namespace))
+    with pytest.raises(UsageError, match="several namespaces: job/train -n a, job/train -n b"):
+        find(api, wanted("train"))
+
+
+def test_a_part_is_not_another_job(fake: FakeApi, api: Api) -> None:
+    """The Job that a JobSet of the same name owns."""
+    owner = {"kind": "JobSet", "name": "train", "uid": "uid-ml-set", "controller": True}
+    fake.add(JOBSETS.format("ml"), named("train", meta={"uid": "uid-ml-set"}))
+    fake.add(JOBS.format("ml"), named("train", meta={"ownerReferences": [owner]}))
+    pods(fake, SET_NAME, "train", 1)
+    found = find(api, wanted("train", namespace="ml"))
+    assert found.kind is not None
+    assert "JobSet" == found.kind.kind
+
+
+def test_neither_found_names_both_looks(
+    fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 4."""
+    assert 4 == main(["triage", "nothing", "--kubeconfig", str(fake_kubeconfig)])
+    told = capsys.readouterr()
+    assert "" == told.out
+    assert (
+        "nothing: no such file or folder, and no job nothing in any readable namespace of fake"
+        in told.err
+    )
+
+
+def test_a_kind_that_is_closed_costs_nothing(fake: FakeApi, api: Api) -> None:
+    """403 on one kind for the whole cluster: looked for namespace by namespace."""
+    fake.add(JOBS.format("ml"), named("train"))
+    fake.add("/api/v1/namespaces", {"metadata": {"name": "ml"}})
+    pods(fake, JOB_NAME, "train", 1)
+    fake.odd.append(
+        lambda path, _: failure(403) if path in ("/apis/batch/v1/jobs", "/api/v1/pods") else None
+    )
+    assert "ml" == find(api, wanted("train")).namespace
+
+
+def test_plain_pods_by_selector(fake: FakeApi, api: Api) -> None:
+    """In one namespace or found in all; none is exit 4."""
+    pods(fake, "job-id", "run7", 3)
+    found = find(api, wanted(selector="job-id=run7"))
+    assert ("run7", "ml", 3, None) == (found.name, found.namespace, len(found.pods), found.kind)
+    with pytest.raises(TargetError, match="no pod in any readable namespace"):
+        find(api, wanted(selector="job-id=none"))
+
+
+def test_owners_are_followed_and_may_be_gone(fake: FakeApi, api: Api) -> None:
+    """A parent that was deleted is normal."""
+    pods(fake, "job-id", "run7", 1)
+    reference = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "gone",
+        "uid": "u",
+        "controller": True,
+    }
+    fake.collections["/api/v1/namespaces/ml/pods"][0]["metadata"]["ownerReferences"] = [reference]
+    assert () == find(api, wanted(selector="job-id=run7")).objects
+
+
+def test_attempts_by_restart_label() -> None:
+    """Counted from 0 by creation."""
+    made = [
+        fake_api.pod(
+            f"w-{attempt}-{n}",
+            labels={SET_NAME: "js", "jobset.sigs.k8s.io/restart-attempt": str(attempt)},
+            created=f"2026-08-20T03:0{attempt}:00Z",
+            phase="Failed" if attempt == 0 else "Running",
+        )
+        for attempt in (0, 1)
+        for n in range(2)
+    ]
+    found = attempts_of(pods_of(json.loads(json.dumps(made))))
+    assert [(0, 2, "failed"), (1, 2, "running")] == [
+        (a.number, len(a.pods), a.state) for a in found
+    ]
+
+
+def test_attempts_by_replacement() -> None:
+    """A Job's pod of the same index that came later; the others lived through both."""
+    index = "batch.kubernetes.io/job-completion-index"
+    made = [
+        fake_api.pod("t-0-a", labels={index: "0"}),
+        fake_api.pod("t-1-a", labels={index: "1"}, phase="Failed", created="2026-08-20T03:00:00Z"),
+        fake_api.pod("t-1-b", labels={index: "1"}, created="2026-08-20T03:20:00Z"),
+    ]
+    found = attempts_of(pods_of(made))
+    assert [["t-0-a", "t-1-a"], ["t-0-a", "t-1-b"]] == [[p.name for p in a.pods] for a in found]
