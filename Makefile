@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help dev test lint fix accept
+.PHONY: help dev servers test lint fix accept
 SHELL := /bin/bash
 
 VENV ?= .venv
@@ -17,7 +17,11 @@ $(BIN)/python: pyproject.toml constraints.txt
 
 dev: $(BIN)/python ## Install for development into .venv
 
-test: dev ## Run the tests
+servers: ## Build test servers into a cache (Go 1.26; a quarter of an hour, once)
+	$(PYTHON) tests/servers/build
+
+test: dev ## Build the test servers where Go is there; run the tests
+	@if command -v go >/dev/null; then $(PYTHON) tests/servers/build; fi
 	$(BIN)/python -m pytest -q
 
 lint: dev ## ruff check, ruff format --check, mypy --strict

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytest_plugins = ["servers.fixtures"]
+
 os.environ["TZ"] = (
     "Asia/Kathmandu"  # UTC+05:45: who mixes local time with UTC is wrong by minutes too
 )
