@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("unpack",),
     ("archive", "evidence"),
     ("bundle", "settings"),
+    ("settings_file",),
     ("sources", "parsers"),
     ("reason",),
     ("rules",),
@@ -33,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("render",),
     ("history",),
     ("triage", "crash"),
+    ("live",),
     ("collect",),
     ("operate",),
     ("commands",),
@@ -40,11 +42,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("entry",),
     ("__main__",),
 )
-TOGETHER = {"parsers", "reason", "rules", "render", "sources", "operate", "commands"}
+TOGETHER = {"parsers", "reason", "rules", "render", "sources", "live", "operate", "commands"}
 
 DOORS: dict[str, tuple[str, ...]] = {
     "kubernetes": ("sources/kubernetes", "operate/cluster"),
-    "httpx": ("sources/prometheus", "sources/log_store", "operate/notify"),
+    "httpx": ("live/http_source", "operate/notify"),
     "yaml": ("render/structured", "operate/preflight", "parsers/kubernetes_yaml"),
     "fsspec": ("sources/shared_files",),
     "dateutil": ("timestamps",),
