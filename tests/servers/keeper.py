@@ -18,7 +18,7 @@ from pathlib import Path
 
 from servers import cluster, programs, running
 
-_START_S = 120
+_START_S = 300
 
 
 @contextmanager

@@ -96,7 +96,7 @@ def log_tail(folder: Path, name: str) -> str:
     return file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace") if file.exists() else ""
 
 
-def wait_until(ready: Callable[[], object], what: str, *, within_s: float = 30) -> None:
+def wait_until(ready: Callable[[], object], what: str, *, within_s: float = 60) -> None:
     """Poll until `ready` answers something true; `TimeoutError` names what did not happen."""
     began = time.monotonic()
     while not ready():
@@ -107,7 +107,7 @@ def wait_until(ready: Callable[[], object], what: str, *, within_s: float = 30) 
 
 
 def wait_ready(
-    folder: Path, name: str, ready: Callable[[], object], *, within_s: float = 60
+    folder: Path, name: str, ready: Callable[[], object], *, within_s: float = 120
 ) -> None:
     """Poll a server that was just launched; `StartFailed` shows its log where it ends or is late."""
     deadline = time.monotonic() + within_s
