@@ -62,12 +62,11 @@ def find(
         left -= known
     if (left or not nodes) and pods and namespace is not None:
         taken = {(place.conditions[0].label, value) for place in places for value in place.nodes}
-        found = ask.by_pods(pods, namespace)
+        found = ask.by_pods(pods, namespace, taken)
         for label, those in found.items():
-            fresh = sorted(value for value in those if (label, value) not in taken)
-            if fresh:
-                places.append(Where(tuple(fresh), (metric_queries.one_of(label, fresh),)))
-                left = set()  # the pods' GPUs are there, under whatever name
+            places.append(Where(tuple(sorted(those)), (metric_queries.one_of(label, those),)))
+        if sum(map(len, found.values())) >= len(left):
+            left = set()  # the pods' GPUs are there, under other names
     return Found(places, sorted(left))
 
 
@@ -97,27 +96,24 @@ class _Ask(NamedTuple):
                     found.setdefault(node, set()).add(value)
         return found
 
-    def by_pods(self, pods: Sequence[str], namespace: str) -> dict[str, set[str]]:
-        """Label and values under which the GPUs that these pods held are found."""
-        labels = ("Hostname", "hostname", "node", "instance")
+    def by_pods(
+        self, pods: Sequence[str], namespace: str, taken: set[tuple[str, str]]
+    ) -> dict[str, list[str]]:
+        """Label and values under which the GPUs that these pods held are found, those of `taken` left out."""
+        labels = ("instance", "node", "hostname", "Hostname")
         found: dict[str, set[str]] = {}
         for pod, space in metric_queries.POD_LABELS:
+            is_known = False
             for piece in metric_queries.chunks(pods):
                 of_job = (metric_queries.one_of(pod, piece), Matcher(space, "=", namespace))
                 for values in self._asked(labels, of_job):
-                    label, value = next(
-                        (
-                            pair
-                            for pair in zip(reversed(labels), reversed(values), strict=True)
-                            if pair[1]
-                        ),
-                        ("", ""),
-                    )
-                    if value:
-                        found.setdefault(label, set()).add(value)
-            if found:
+                    pairs = [pair for pair in zip(labels, values, strict=True) if pair[1]]
+                    is_known = is_known or bool(pairs)
+                    if pairs and not taken.intersection(pairs):
+                        found.setdefault(pairs[0][0], set()).add(pairs[0][1])
+            if is_known:
                 break
-        return found
+        return {label: sorted(values) for label, values in sorted(found.items())}
 
     def _asked(self, labels: Sequence[str], of: tuple[Matcher, ...]) -> list[tuple[str, ...]]:
         """The combinations of values that these labels have in the window."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.facts import Gap
@@ -99,7 +100,10 @@ def gather(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = No
         *metric_files.files("metrics/pods", pods),
     ]
     return Gathered(
-        files=tuple(files), gaps=tuple(run.gaps), found=_found(run, xids, readings), step_s=step_s
+        files=tuple(files),
+        gaps=_in_order(run.gaps),
+        found=_found(run, xids, readings),
+        step_s=step_s,
     )
 
 
@@ -123,13 +127,13 @@ def history(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = N
         narrow = [metric_queries.one_of("UUID", uuids)] if uuids else []
         if marked:
             chosen = Where(place.nodes, (*place.conditions, *narrow))
-            found += _halved(run, metric_queries.XID_NAMES, chosen, "XID history")
+            found += _halved(run, metric_queries.XID_NAMES, chosen, what="XID history")
     unique = metric_files.merged(found)
     judged = metric_scopes.judge([metric_files.placed(one) for one in unique])
     kept = [one for one, is_kept in zip(unique, judged.kept, strict=True) if is_kept]
     return Gathered(
         files=tuple(metric_files.files("metrics/xid-history", kept)),
-        gaps=(*run.gaps, *judged.gaps),
+        gaps=_in_order([*run.gaps, *judged.gaps]),
         found=_found(run, kept, []),
         step_s=metric_files.usual_step(kept),
     )
@@ -204,15 +208,18 @@ def _absent(run: _Run, places: Sequence[Where], xids: Sequence[OneSeries]) -> It
 # --- Asking -----------------------------------------------------------------------------------------
 
 
-def _many(run: _Run, names: Sequence[str], places: Sequence[Where], what: str) -> list[OneSeries]:
-    """Raw samples of these metrics in all places, asked for side by side; each series once."""
+def _many(
+    run: _Run, names: Sequence[str], places: Sequence[Where], what: str, *, step_s: int = 0
+) -> list[OneSeries]:
+    """Samples of these metrics in all places, asked for side by side; each series once. Raw without a step."""
+    ask = partial(_halved, run, names, what=what, step_s=step_s)
     with ThreadPoolExecutor(THREADS) as pool:
-        parts = list(pool.map(lambda place: _halved(run, names, place, what), places))
+        parts = list(pool.map(ask, places))
     return metric_files.merged([one for part in parts for one in part])
 
 
 def _halved(
-    run: _Run, names: Sequence[str], place: Where, what: str, *, step_s: int = 0
+    run: _Run, names: Sequence[str], place: Where, *, what: str, step_s: int = 0
 ) -> list[OneSeries]:
     """One place; where the server finds it too much, in halves: of the nodes, then of the time."""
     pending = [(place, run.end_s, run.span_s, 0)]
@@ -280,10 +287,7 @@ def _readings(
                 would_settle="short throttling; Xids are there with every sample",
             )
         )
-    found: list[OneSeries] = []
-    for place in places:
-        found += _halved(run, names, place, "readings", step_s=step)
-    return metric_files.merged(found)
+    return _many(run, names, places, "readings", step_s=step)
 
 
 def _pods(run: _Run) -> list[OneSeries]:
@@ -326,6 +330,11 @@ def _gap(what: str, where: Where | None, exc: SourceError) -> Gap:
             f" and {len(where.nodes) - 1:,} more nodes" if len(where.nodes) > 1 else ""
         )
     return Gap(what=f"{what}{of}", why=exc.message, would_settle=exc.hint or "whether a GPU failed")
+
+
+def _in_order(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
+    """Threads add theirs as they come; the same server must give the same list."""
+    return tuple(sorted(gaps, key=lambda gap: (gap.what, gap.why)))
 
 
 def _found(run: _Run, xids: Sequence[OneSeries], readings: Sequence[OneSeries]) -> str:

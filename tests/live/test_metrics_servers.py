@@ -212,6 +212,14 @@ def test_every_way_to_name_a_node(store: Callable[[Iterable[Series]], str]) -> N
     found = gathered(url, wanted)
     assert () == found.gaps
     assert {1, 2, 3, 4, 5, 6} == {one[2] for one in xids(found)}
+    # A pod on a node that is known already does not stand for one that is not.
+    on_known = relabelled(
+        made[1], Hostname="gpu-1", exported_pod="train-1", exported_namespace="ml"
+    )
+    one_lost = gathered(
+        store([on_known]), window("gpu-1", "gpu-7", pods=("train-1",), namespace="ml")
+    )
+    assert ["XID history of gpu-7"] == [gap.what for gap in one_lost.gaps]
     alone = gathered(url, window("gpu-1", "gpu-7"))
     assert ["XID history of gpu-7"] == [gap.what for gap in alone.gaps]
     assert {1} == {one[2] for one in xids(alone)}
