@@ -1,11 +1,11 @@
-"""PromQL as text: selectors whose names are quoted and escaped, in pieces that servers take.
+r"""PromQL as text: selectors whose names are quoted and escaped, in pieces that servers take.
 
 What is asked for is raw samples (`X{...}[7200s]` as an instant query, with `time=`): each sample at its own
 time, no step that hides a flap, no look-back that keeps a dead series alive, and no `changes()`, which counts
 a first sample in VictoriaMetrics and not in Prometheus. Transitions are found by our parser of the samples.
 
->>> selector("up", (one_of("pod", ["a.b", 'c"d']), *matchers('cluster="prod-a"')))
-'up{pod=~"a\\\\.b|c\\"d",cluster="prod-a"}'
+>>> print(selector("up", (one_of("pod", ["a.b", 'c"d']), *matchers('cluster="prod-a"'))))
+up{pod=~"a\\.b|c\"d",cluster="prod-a"}
 """
 
 from __future__ import annotations
