@@ -75,6 +75,6 @@ def _is_healthy(url: str) -> bool:
 
 def _post(url: str, body: str) -> None:
     """Hand something in."""
-    answer = urllib3.request("POST", url, body=body.encode(), retries=False)
+    answer = urllib3.request("POST", url, body=body.encode(), retries=False, timeout=60)
     if answer.status >= 300:
         raise RuntimeError(f"{url}: {answer.status} {answer.data!r}")
