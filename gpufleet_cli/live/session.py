@@ -63,7 +63,7 @@ def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     folder = pack.working_folder(place) if is_packed else place
     sink = bundle_writer.open_folder(folder)
     _same_attempt(sink, attempt, folder)
-    found = gather(api, job, attempt, sink, hooks, sources.sources_for(options))
+    found = gather(api, job, attempt, sink, hooks, sources.sources_for(options, api.access.context))
     return finished(
         sink,
         folder,
