@@ -1,0 +1,175 @@
+"""Secrets planted wherever evidence carries them: none in the bundle or in a report, each listed as hidden."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from live import fake_api
+from live.fake_api import FakeApi
+
+from gpufleet_cli.cli import main
+from gpufleet_cli.live.hide import Hider, hide_in_log
+
+PODS = "/api/v1/namespaces/ml/pods"
+AT = datetime(2026, 8, 20, 3, 10, 0, tzinfo=UTC)
+KEY_LINES = [
+    "-----BEGIN RSA PRIVATE KEY-----",
+    "MIIEowIBAAKCAQEAx4UbaDzY5xjW6hc9jwN0mX33XpTDVJR7fDmTqYx0zQ8w5m1K",
+    "qYl9a8s7d6f5g4h3j2k1LzXcVbNmQwErTyUiOpAsDfGhJkLzXcVbNmQwErTyUiOp",
+    "c2hvcnQ9PT0",
+    "-----END RSA PRIVATE KEY-----",
+]
+PLANTED = {
+    "env": "env-Value-9f8e7d",
+    "json in an annotation": "annot-S3cret-11aa",
+    "argument": "arg-K3y-77bb66",
+    "argument with =": "arg-Eq-55cc44",
+    "bearer": "eyBearer.tok-123456",
+    "basic": base64.b64encode(b"jane:hunter2-abc").decode(),
+    "connection string": "dbPassw0rd-xyz",
+    "account key": "Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5MDEyMzQ1Njc4OTA=",
+    "cloud key": "AKIAIOSFODNN7EXAMPLE",
+    "signature": "Sg7aHd83kLmQ0vXz9Plo",
+    "event": "ev-t0ken-5566778899aabb",
+    "hub": "hf_abcdefghijklmnopqrstuvwx",
+    "private key": KEY_LINES[1],
+    "short end of a private key": KEY_LINES[3],
+}
+LOG = [
+    f"curl -H 'Authorization: Bearer {PLANTED['bearer']}' https://api.example/v1",
+    f"proxy said Authorization: Basic {PLANTED['basic']}",
+    f"connecting to postgresql://train:{PLANTED['connection string']}@db.example:5432/runs",
+    f"DefaultEndpointsProtocol=https;AccountName=x;AccountKey={PLANTED['account key']};EndpointSuffix=y",
+    f"using key {PLANTED['cloud key']}",
+    f"GET https://blob.example/ckpt?sv=2024&sig={PLANTED['signature']}&se=2026",
+    f"logged in to the hub with {PLANTED['hub']}",
+    *KEY_LINES,
+    "step 1 loss 2.0 tokens/s 4096",
+]
+
+
+def plant(fake: FakeApi) -> None:
+    """One pod that carries all of them."""
+    applied = {
+        "spec": {
+            "containers": [{"env": [{"name": "X", "value": PLANTED["json in an annotation"]}]}]
+        }
+    }
+    made = fake_api.pod(
+        "run9-0",
+        labels={"job-id": "run9"},
+        env={
+            "DB_LOGIN": PLANTED["env"],
+            "NCCL_DEBUG": "INFO",
+            "PET_NODE_RANK": "0",
+            "WORLD_SIZE": "1",
+        },
+        args=[
+            "train.py",
+            "--api-key",
+            PLANTED["argument"],
+            f"--hub-token={PLANTED['argument with =']}",
+        ],
+        annotations={"kubectl.kubernetes.io/last-applied-configuration": json.dumps(applied)},
+    )
+    fake.add(PODS, made)
+    fake.add("/api/v1/nodes", fake_api.node("gpu-1"))
+    event = {
+        "metadata": {"name": "e", "namespace": "ml"},
+        "involvedObject": {"kind": "Pod", "name": "run9-0", "namespace": "ml"},
+        "reason": "Failed",
+        "message": f"pull failed: token={PLANTED['event']}",
+    }
+    fake.add("/api/v1/namespaces/ml/events", event)
+    lines = [
+        f"{AT + timedelta(seconds=n):%Y-%m-%dT%H:%M:%SZ} {line}\n" for n, line in enumerate(LOG)
+    ]
+    fake.logs["run9-0", "trainer"] = "".join(lines).encode()
+
+
+def found_in(data: bytes) -> set[str]:
+    """Which secrets stand in these bytes: as they are, URL-encoded or in base64."""
+    forms = {
+        name: (text, quote(text, safe=""), base64.b64encode(text.encode()).decode().rstrip("="))
+        for name, text in PLANTED.items()
+    }
+    return {name for name, texts in forms.items() if any(t.encode() in data for t in texts)}
+
+
+def test_the_search_finds_what_was_planted(fake: FakeApi) -> None:
+    """Or it would prove nothing."""
+    plant(fake)
+    everything = (
+        json.dumps(list(fake.collections.values())).encode() + fake.logs["run9-0", "trainer"]
+    )
+    assert set(PLANTED) == found_in(everything)
+
+
+def test_no_secret_is_in_the_bundle_or_in_a_report(
+    fake: FakeApi, fake_kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each place is listed with what it looked like; known settings stay."""
+    plant(fake)
+    to = tmp_path / "bundle"
+    main(["collect", "-l", "job-id=run9", "--to", str(to), "--kubeconfig", str(fake_kubeconfig)])
+    told = capsys.readouterr()
+    kept = b"".join(path.read_bytes() for path in to.rglob("*") if path.is_file())
+    assert set() == found_in(kept + told.out.encode() + told.err.encode())
+    manifest = json.loads((to / "manifest.json").read_text())
+    assert json.loads(told.out)["hidden"] == len(manifest["hidden"]) >= len(PLANTED) - 1
+    assert b'{"name":"NCCL_DEBUG","value":"INFO"}' in kept
+    assert b'{"name":"PET_NODE_RANK","value":"0"}' in kept
+    assert b"tokens/s 4096" in kept
+    for output in ("text", "json", "yaml", "markdown", "html"):
+        main(["triage", str(to), "-o", output, "-v"])
+        assert set() == found_in(capsys.readouterr().out.encode())
+
+
+def test_an_old_bundle_is_redacted_again(
+    fake: FakeApi, fake_kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Into a new one; the old one stays as it is."""
+    plant(fake)
+    old, new = tmp_path / "old", tmp_path / "new.tar.zst"
+    main(["collect", "-l", "job-id=run9", "--to", str(old), "--kubeconfig", str(fake_kubeconfig)])
+    capsys.readouterr()
+    log = next(old.rglob("current.log"))
+    log.write_bytes(fake.logs["run9-0", "trainer"])
+    assert 0 == main(["collect", "--redact-again", str(old), "--to", str(new)])
+    assert str(new) == json.loads(capsys.readouterr().out)["bundle"]
+    import zstandard
+
+    with new.open("rb") as packed:
+        data = zstandard.ZstdDecompressor().stream_reader(packed).read()
+    assert set() == found_in(data)
+    assert log.read_bytes() == fake.logs["run9-0", "trainer"]
+    assert 0 <= main(["triage", str(new)]) <= 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"tokens: 4096", b"author: someone", b"task-3 done", b"[rank0]: pad_token=<pad>", b"a://b c"],
+)
+def test_ordinary_lines_stay(line: bytes) -> None:
+    """Words of training logs that look a little like ours."""
+    assert (line, []) == hide_in_log(line)
+
+
+def test_bytes_that_are_no_text_stay() -> None:
+    """A torn glyph beside a secret."""
+    cleaned, hidden = hide_in_log(b"\xe2\x82 password=hunter2-abc\n\xff\n")
+    assert b"\xe2\x82 password=[hidden]\n\xff\n" == cleaned
+    assert [("line 1", "named secret")] == [tuple(one) for one in hidden]
+
+
+def test_a_deep_object_ends() -> None:
+    """Hostile nesting is cut, not followed for ever."""
+    deep: object = "x" * 20
+    for _ in range(200):
+        deep = [deep]
+    assert "x" * 20 not in json.dumps(Hider().cleaned(deep, "$"))
