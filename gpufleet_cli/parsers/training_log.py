@@ -148,8 +148,8 @@ def _end_of(last: Evidence, page: Page) -> StreamEnd:
 
 
 def _accounts(stream: LogStream, *, cut: bool, end: StreamEnd) -> Iterator[Fact]:
-    for (speaker, _, _), found in stream.progress.items():
-        yield joined(speaker, found)
+    for (speaker, _, total_steps), found in stream.progress.items():
+        yield joined(stream.accounts[speaker].speaker, total_steps, found)
     for account in stream.accounts.values():
         filtered = _is_filtered(stream, account.speaker)
         writes = writes_of(account, StreamEnd(cut or end.cut, end.buffered, filtered))
