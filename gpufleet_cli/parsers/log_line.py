@@ -32,15 +32,8 @@ Following = Callable[[int], Sequence[LogLine]]
 """Give me up to N lines after this one that the same speaker wrote (or that carry no speaker)."""
 
 
-class Numbers(NamedTuple):
-    """What a step line states: the step, of how many, and the seconds of it and of its waiting for data."""
-
-    step: int
-    total: int | None
-    step_s: float | None
-    data_s: float | None
-
-
+Numbers = tuple[int, int | None, float | None, float | None]
+"""What a step line states: step, of how many, and the seconds of it and of its waiting for data."""
 Form = Callable[[str], Numbers]
 """Reads the text of a step line, and of all that differ from it in their digits alone."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import NamedTuple
 
 from gpufleet_cli.facts import Progress, Speaker
 from gpufleet_cli.step_points import Row, packed_rows
@@ -13,12 +12,8 @@ NEWEST = 256
 OLDER = 256
 
 
-class Step(NamedTuple):
-    """A step line by its place in the stream."""
-
-    pos: int
-    path: str
-    row: Row
+Step = tuple[int, str, Row]
+"""A step line: its place in the stream, its file, its numbers."""
 
 
 def joined(speaker: Speaker, total_steps: int | None, found: Sequence[Step]) -> Progress:
@@ -26,9 +21,9 @@ def joined(speaker: Speaker, total_steps: int | None, found: Sequence[Step]) -> 
     ordered = sorted(found, key=itemgetter(0))
     return Progress(
         speaker=speaker,
-        points=packed_rows([step.row for step in thinned(ordered)]),
+        points=packed_rows([row for _, _, row in thinned(ordered)]),
         total_steps=total_steps,
-        path=ordered[-1].path,
+        path=ordered[-1][1],
     )
 
 

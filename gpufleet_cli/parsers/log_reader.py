@@ -24,7 +24,7 @@ from gpufleet_cli.parsers.wrappers import (
 )
 from gpufleet_cli.parsers.wrappers.layer import Value, Who, join, who_of
 from gpufleet_cli.parsers.wrappers.paths import Hints
-from gpufleet_cli.timestamps import ISO, Stamp, match_iso
+from gpufleet_cli.timestamps import ISO, Stamp, fraction_ns, match_iso
 
 SAMPLE_HEAD = 36
 SAMPLE_TAIL = 16
@@ -95,7 +95,12 @@ class Alike(NamedTuple):
         the digits of the stamp are no time."""
         if line[self.stamp_end : self.text_start] != self.middle:
             return None
-        return kubernetes.stamp_ns(line[: self.stamp_end], self.fraction_end)
+        second = kubernetes.second_ns(
+            line[: kubernetes.SECONDS_END], line[self.fraction_end : self.stamp_end]
+        )
+        if second is None:
+            return None
+        return second + fraction_ns(line[kubernetes.SECONDS_END + 1 : self.fraction_end])
 
 
 class LineReader:

@@ -17,11 +17,11 @@ from gpufleet_cli.parsers import log_attempts, log_lost, log_window
 from gpufleet_cli.parsers.lines import RECOGNISERS
 from gpufleet_cli.parsers.log_attempts import Attempts
 from gpufleet_cli.parsers.log_following import Lookahead, between_stamps
-from gpufleet_cli.parsers.log_line import LogLine, Numbers, Recogniser
+from gpufleet_cli.parsers.log_line import LogLine, Recogniser
 from gpufleet_cli.parsers.log_pages import Page
 from gpufleet_cli.parsers.log_progress import Step
 from gpufleet_cli.parsers.log_reader import PAGE_SHIFT, LineReader, Raw
-from gpufleet_cli.parsers.log_writes import Account, Event, Seen, event_of
+from gpufleet_cli.parsers.log_writes import Account, Seen, event_of
 from gpufleet_cli.parsers.scan import Scanner, Span, compile_patterns
 from gpufleet_cli.parsers.wrappers.layer import Value
 from gpufleet_cli.step_points import row_of
@@ -105,6 +105,7 @@ class LogStream:
         self.attempts = Attempts(())
         self._unavailable: set[int] = set()
         self._recognised: set[tuple[int, int, int]] = set()
+        self._stepped: set[int] = set()
         self._runs = 0
 
     def read(self) -> None:
@@ -268,8 +269,8 @@ class LogStream:
         if isinstance(fact, Progress):
             key = (id(account.speaker), fact.series, fact.total_steps)
             steps = self.progress.setdefault(key, [])
-            steps += [Step(pos, fact.path, row_of(point)) for point in fact.points]
-            account.events.append(Event(pos, False))
+            steps += [(pos, fact.path, row_of(point)) for point in fact.points]
+            account.worked.append(pos)
             return
         if isinstance(fact, LogSign) and fact.sign is Sign.LOG_UNAVAILABLE:
             self._unavailable.add(pos)
@@ -278,21 +279,26 @@ class LogStream:
         if event is not None:
             account.events.append(event)
 
-    def note_step(self, seen: Seen, speaker: Speaker, numbers: Numbers, end: int) -> None:
-        """A step line of which no recogniser need be asked."""
-        key = (seen.pos, end, id(self.scanners.often))
-        if key in self._recognised:
-            return
-        self._recognised.add(key)
-        step, total, step_s, data_s = numbers
-        row = (seen.ns, step, step_s, seen.line, data_s)
-        steps = self.progress.setdefault((id(speaker), "train", total), [])
-        steps.append(Step(seen.pos, seen.path, row))
-        self.account(speaker).events.append(Event(seen.pos, False))
+    def note_steps(self, kind: log_window.Kind, lines: Sequence[Seen]) -> None:
+        """Step lines of which no recogniser need be asked."""
+        speaker, form = kind.speaker, kind.form
+        assert form is not None
+        account = self.account(speaker)
+        for seen in lines:
+            if seen.pos in self._stepped:
+                continue
+            step, total, step_s, data_s = form(seen.text)
+            steps = self.progress.setdefault((id(speaker), "train", total), [])
+            steps.append((seen.pos, seen.path, (seen.ns, step, step_s, seen.line, data_s)))
+            account.worked.append(seen.pos)
+        self._stepped.update([seen.pos for seen in lines])
 
-    def note_seen(self, seen: Seen, speaker: Speaker) -> None:
-        if seen.pos not in self._unavailable:
-            self.account(speaker).seen.append(seen)
+    def note_seen(self, speaker: Speaker, lines: Sequence[Seen]) -> None:
+        """Lines of which nothing else is to be known."""
+        if self._unavailable:
+            lines = [seen for seen in lines if seen.pos not in self._unavailable]
+        if lines:
+            self.account(speaker).seen.extend(lines)
 
     def note_line(self, account: Account, raw: Raw, path: str, line: int, *, run: int) -> None:
         text = raw.text

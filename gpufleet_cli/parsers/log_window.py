@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpufleet_cli.facts import Speaker
 from gpufleet_cli.parsers.log_line import Form
@@ -32,18 +32,17 @@ class Kind(NamedTuple):
     form: Form | None
 
 
-class Known(NamedTuple):
-    """A line of a known kind, read."""
+class Run(NamedTuple):
+    """Lines of one kind that follow each other, read."""
 
-    seen: Seen
     kind: Kind
-    end: int
+    lines: list[Seen]
 
 
-Piece = Known | tuple[int, int]
-"""A line of a known kind, or the bounds of lines that are still to be read."""
-_Step = tuple[int, Known | tuple[Raw, Sequence[int]]]
-"""Where a step line stands, and the line or what to recognise in it."""
+Piece = Run | tuple[int, int]
+"""Lines of a known kind, or the bounds of lines that are still to be read."""
+_Step = tuple[int, Kind | None, Any]
+"""A step line by its place, as it was seen if it is of a known kind, else its Raw and its modules."""
 
 
 def read(stream: LogStream, window: Window, *, run: int, newest: int, older: int) -> None:
@@ -57,9 +56,9 @@ def read(stream: LogStream, window: Window, *, run: int, newest: int, older: int
     page = stream.pages[index]
     skip: set[int] = set()
     for piece in pieces:
-        if isinstance(piece, Known):
-            if piece.seen.pos & _MASK not in skip:
-                stream.note_seen(piece.seen, piece.kind.speaker)
+        if isinstance(piece, Run):
+            lines = [seen for seen in piece.lines if seen.pos & _MASK not in skip]
+            stream.note_seen(piece.kind.speaker, lines)
             continue
         for raw in _lines(stream, index, piece, skip):
             line = page.line_number(raw.pos & _MASK)
@@ -76,34 +75,44 @@ def _pieces(stream: LogStream, window: Window, run: int) -> Iterator[Piece]:
     """The lines that begin in a stretch, in order."""
     index, start, end = window
     page = stream.pages[index]
-    data = page.data
     if not _has_kinds(stream, index):
         yield start, end
         return
-    stop = data.find(b"\n", end - 1)
-    stretch = data[start : len(data) if stop < 0 else stop]
+    stop = page.data.find(b"\n", end - 1)
+    stretch = page.data[start : len(page.data) if stop < 0 else stop]
     shapes = stretch.translate(SAME_DIGITS).split(b"\n")
-    base, path = index << PAGE_SHIFT, page.path
-    kinds, at = stream.kinds, start
-    for number, (line, shape) in enumerate(
-        zip(stretch.split(b"\n"), shapes, strict=True), page.line_number(start)
-    ):
+    path, kinds = page.path, stream.kinds
+    first, number = start, page.line_number(start)
+    pos = (index << PAGE_SHIFT) + start
+    before: Kind | None = None
+    found: list[Seen] = []
+    for line, shape in zip(stretch.split(b"\n"), shapes, strict=True):
         kind = kinds.get(shape)
         if kind is None and shape not in kinds:
-            kind = _kind_of(stream, index, at, line)
+            kind = _kind_of(stream, index, pos & _MASK, line)
             if len(kinds) < MOST_KINDS:
                 kinds[shape] = kind
-        stop = at + len(line)
         ns = None
         if kind is not None:
             text = line.decode()
             ns = kind.alike.ns(text)
-        if ns is None or kind is None:
-            yield at, stop
-        else:
-            seen = Seen(base + at, path, number, ns, True, text[kind.alike.text_start :], run)
-            yield Known(seen, kind, stop)
-        at = stop + 1
+            kind = None if ns is None else kind
+        if kind is not before:
+            yield from _ended(before, found, first, pos & _MASK)
+            before, found, first = kind, [], pos & _MASK
+        if kind is not None:
+            found.append(Seen(pos, path, number, ns, True, text[kind.alike.text_start :], run))
+        pos += len(line) + 1
+        number += 1
+    yield from _ended(before, found, first, pos & _MASK)
+
+
+def _ended(kind: Kind | None, found: list[Seen], first: int, end: int) -> Iterator[Piece]:
+    """The piece before `end`, if there is any."""
+    if kind is not None:
+        yield Run(kind, found)
+    elif first < end:
+        yield first, end
 
 
 def _has_kinds(stream: LogStream, index: int) -> bool:
@@ -145,14 +154,16 @@ def _chosen(
     data = stream.pages[index].data
     by_voice: dict[int, list[_Step]] = {}
     for piece in pieces:
-        if isinstance(piece, Known):
-            if piece.kind.form is not None:
-                voice = id(piece.kind.alike.voice)
-                by_voice.setdefault(voice, []).append((piece.seen.pos & _MASK, piece))
+        if isinstance(piece, Run):
+            kind, lines = piece
+            if kind.form is not None:
+                steps = by_voice.setdefault(id(kind.alike.voice), [])
+                steps += [(seen.pos, kind, seen) for seen in lines]
             continue
         for span, modules in scanner.owned_spans(data, *piece):
             raw = reader.window(index, span.start, span.end)
-            by_voice.setdefault(id(raw.voice), []).append((span.start, (raw, modules)))
+            pos = (index << PAGE_SHIFT) + span.start
+            by_voice.setdefault(id(raw.voice), []).append((pos, None, (raw, modules)))
     wanted: list[_Step] = []
     for steps in by_voice.values():
         wanted += steps[-newest:]
@@ -163,18 +174,28 @@ def _chosen(
 
 
 def _recognise_steps(stream: LogStream, window: Window, steps: Sequence[_Step]) -> None:
+    """Runs of one kind at once, the others one by one."""
+    known: list[Seen] = []
+    before: Kind | None = None
+    for _, kind, what in steps:
+        if kind is not before and before is not None:
+            stream.note_steps(before, known)
+            known = []
+        before = kind
+        if kind is not None:
+            known.append(what)
+        else:
+            _recognise_one(stream, window, *what)
+    if before is not None:
+        stream.note_steps(before, known)
+
+
+def _recognise_one(stream: LogStream, window: Window, raw: Raw, modules: Sequence[int]) -> None:
     index, start, _ = window
     data = stream.pages[index].data
-    for _, step in steps:
-        if isinstance(step, Known):
-            form = step.kind.form
-            assert form is not None
-            stream.note_step(step.seen, step.kind.speaker, form(step.seen.text), step.end)
-            continue
-        raw, modules = step
-        at = raw.pos & _MASK
-        is_whole = not raw.parts and start <= at and (at == 0 or data[at - 1] == _NEWLINE)
-        stream.recognise(index, raw, modules, stream.scanners.often, is_noted=is_whole)
+    at = raw.pos & _MASK
+    is_whole = not raw.parts and start <= at and (at == 0 or data[at - 1] == _NEWLINE)
+    stream.recognise(index, raw, modules, stream.scanners.often, is_noted=is_whole)
 
 
 def _lines(stream: LogStream, index: int, bounds: tuple[int, int], skip: set[int]) -> Iterator[Raw]:

@@ -228,14 +228,8 @@ def _nemo_or_generic(line: LogLine) -> Progress | None:
     places = _places(text)
     if places is None:
         return None
-    numbers = _numbers(places, text)
-    return _progress(
-        line,
-        step=numbers.step,
-        total=numbers.total,
-        step_s=numbers.step_s,
-        data_s=numbers.data_s,
-    )
+    step, total, step_s, data_s = _numbers(places, text)
+    return _progress(line, step=step, total=total, step_s=step_s, data_s=data_s)
 
 
 def form_of(line: LogLine) -> Form | None:
@@ -291,7 +285,7 @@ def _places_of(shape: str) -> _Places | None:
 def _numbers(places: _Places, text: str) -> Numbers:
     """The numbers of a line whose places are known."""
     step, total, step_s, data_s = places
-    return Numbers(
+    return (
         int(text[step]),
         None if total is None else int(text[total]),
         None if step_s is None else _seconds(text, step_s),

@@ -43,7 +43,7 @@ def who_of_stream(name: str) -> Who:
 
 
 def _stream_of(text: str) -> tuple[int, bool, str, int] | None:
-    stamp = match_iso(text)
+    stamp = match_iso(text) if "+00:00" in text else None
     if stamp is None or not text.startswith("+00:00", stamp.end - 6):
         return None
     found = _STREAM.match(text, stamp.end)
