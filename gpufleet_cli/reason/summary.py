@@ -25,7 +25,7 @@ from gpufleet_cli.errors import Fault, ParseError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import Fact, Gap, Origin, Writes
 from gpufleet_cli.guard import guarded
-from gpufleet_cli.parsers import training_log
+from gpufleet_cli.parsers import flight_recorder, training_log
 from gpufleet_cli.parsers.registry import PARSERS, Parser
 from gpufleet_cli.parsers.safe_pickle import limited_memory
 from gpufleet_cli.verdict import FileRead
@@ -124,10 +124,12 @@ def summarise(
 
 
 def _formats(evidence: Evidence) -> list[int] | None:
-    """The parsers that take this file, by order; None for a file of blanks that none takes."""
+    """The parsers that take this file, by order (a pickled dump is nothing else); None for a file of blanks that none takes."""
     head = evidence.head
+    if flight_recorder.matches(evidence.path, head) and flight_recorder.is_pickled(head):
+        return [PARSERS.index(flight_recorder)]
     found = [order for order, parser in enumerate(PARSERS) if parser.matches(evidence.path, head)]
-    return found if found or head.strip() else None
+    return found if found or (head and not head.isspace()) else None
 
 
 def _parse(
