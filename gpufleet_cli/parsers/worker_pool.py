@@ -8,15 +8,16 @@ on macOS by `spawn`.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, Generic, TypeVar
@@ -200,8 +201,19 @@ def _context(reader: Callable[..., Any]) -> _Context:
     return context
 
 
+def warm(modules: Sequence[str]) -> None:
+    """Let the server of processes load these modules while this process does other things; a worker
+    then starts with all of them loaded."""
+    if sys.platform == "darwin":
+        return
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(modules))
+    with _safe_path():
+        forkserver.ensure_running()
+
+
 def serve(connection: Connection, reader: Callable[[], Callable[[Job], Any]]) -> None:
     """The worker: do jobs until the other side is gone."""
+    gc.freeze()  # what was loaded stays: no collection need look at it
     read = reader()
     while True:
         try:
