@@ -119,6 +119,7 @@ class LineReader:
         sample = self._sample()
         self.is_runtime_file = any(log_parts.RUNTIME.match(line) for line in sample)
         plan, found = plan_for(sample)
+        self._unwrapped_before = dict(zip(sample, found, strict=True))
         owns = [program.read(one.text or " ", near_ns=one.ns) for one in found]
         self.year_known, near = _near(sample, found, owns, near_ns)
         shift = collector.shift_ns(_pairs(found, owns))
@@ -239,7 +240,9 @@ class LineReader:
         That is so for plain text behind a runtime's stamp and prefixes that are the same to the
         letter, and in files of no other wrapper.
         """
-        if not raw.text or raw.parts or raw.glued or len(line) > _LONGEST_SHAPE:
+        if not raw.text or not raw.text[0].isalpha() or raw.text[0] in _DAYS:
+            return None
+        if raw.parts or raw.glued or len(line) > _LONGEST_SHAPE:
             return None
         if self.reads_own or not self.plan.is_plain or not line.isascii() or b"{" in line[:64]:
             return None
@@ -247,9 +250,7 @@ class LineReader:
         layer = kubernetes.peel(text)
         if layer is None or layer.ns != raw.ns or layer.rest is None or layer.partial:
             return None
-        if not raw.zone_stated or not raw.text[0].isalpha() or raw.text[0] in _DAYS:
-            return None
-        if not text.endswith(raw.text) or " NCCL " in text:
+        if not raw.zone_stated or not text.endswith(raw.text) or " NCCL " in text:
             return None
         stamp_end, text_start = len(text) - len(layer.rest), len(text) - len(raw.text)
         middle, fraction_end = text[stamp_end:text_start], kubernetes.fraction_end(text)
@@ -292,7 +293,7 @@ class LineReader:
     ) -> Raw:
         start, end = bounds
         plan = self.plan
-        found = unwrap(text, plan)
+        found = self._unwrapped_before.get(text) or unwrap(text, plan)
         whos, rest = whos + found.whos, found.text
         ns, stated, coarse = *outer, False
         if ns is None:
