@@ -80,10 +80,13 @@ _ROW_DATA = re.compile(r"\b[Dd]ata:?[ \t]{1,4}(?P<time>\d{1,7}(?:\.\d{1,9})?)")
 _COMPOSER = re.compile(r"\[batch=(?P<step>\d{1,12})/(?P<total>\d{1,12})\]")
 _UPDATES = re.compile(r"num_updates['\"]?[=: ]{1,3}['\"]?(?P<step>\d{1,12})")
 _UPS = re.compile(r"\bups['\"]?[=: ]{1,3}['\"]?(?P<rate>\d{1,7}(?:\.\d{1,6})?)")
+_STEP_WORD = r"(?<![A-Za-z_/.-])(?:global[_ ]step|[Ss]teps?|[Ii]ter(?:ation)?)['\"]?[ =:]{1,10}\[?"
 _STEP = re.compile(
-    r"(?<![A-Za-z_/.-])(?:global[_ ]step|[Ss]teps?|[Ii]ter(?:ation)?)['\"]?[ =:]{1,10}\[?"
-    r"(?P<step>\d{1,12})(?:\.0{1,4})?(?:(?:/ {0,9}| of )(?P<total>\d{1,12}))?(?![\d.]|-\d)"
+    rf"{_STEP_WORD}(?P<step>\d{{1,12}})(?:\.0{{1,4}})?"
+    r"(?:(?:/ {0,9}| of )(?P<total>\d{1,12}))?(?![\d.]|-\d)"
 )
+_WITH_FRACTION = re.compile(rf"{_STEP_WORD}\d{{1,12}}\.\d")
+"""Where it takes the digits to tell: `step 12.0` is a step, `step 12.5` is none."""
 _GLOBAL_STEP = re.compile(r"global[_ ]step['\"]?[ =:]{1,3}(?P<step>\d{1,12})(?!\d)")
 _COMPANION = re.compile(
     r"loss|\blr\b|learning rate|grad|tok(?:en)?s?/s|tps|samples|time|\bmfu\b|tflops|ppl|s/it|skipped=|reward|score",
@@ -241,7 +244,7 @@ def form_of(line: LogLine) -> Form | None:
     return None if places is None else partial(_numbers, places)
 
 
-_WITH_RULES = (_BAR, _OPEN_BAR, _EPOCH_ROW, _MEGATRON, _COMPOSER, _UPDATES)
+_WITH_RULES = (_BAR, _OPEN_BAR, _EPOCH_ROW, _MEGATRON, _COMPOSER, _UPDATES, _WITH_FRACTION)
 """Forms that more than the places of their numbers tells apart."""
 
 Place = tuple[int, int, str | None]
@@ -258,11 +261,12 @@ class _Places(NamedTuple):
 def _places(text: str) -> _Places | None:
     """Where a line prints its numbers, None unless it tells of a step.
 
-    A stream prints the same line at each step but for the digits, and no pattern asked here tells
-    one digit from another: twenty searches a line become one look-up.
+    A stream prints the same line at each step but for the digits, and but for a step with a fraction
+    no pattern asked here tells one digit from another: twenty searches a line become one look-up.
     """
-    places_of = _places_of if len(text) <= _LONGEST_SHAPE else _places_of.__wrapped__
-    return places_of(text.translate(_DIGITS))
+    if len(text) > _LONGEST_SHAPE or _WITH_FRACTION.search(text) is not None:
+        return _places_of.__wrapped__(text)
+    return _places_of(text.translate(_DIGITS))
 
 
 @lru_cache(maxsize=_SHAPES)
