@@ -13,12 +13,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
+from struct import Struct
 from typing import overload
 
 from gpufleet_cli.facts import StepPoint
 
 FEW = 8
 _NONE = -(2**63)
+_WHOLE, _FLOAT = Struct("q"), Struct("d")
 
 
 class StepPoints(Sequence[StepPoint]):
@@ -49,8 +51,17 @@ class StepPoints(Sequence[StepPoint]):
     def __getitem__(self, index: int | slice) -> StepPoint | Sequence[StepPoint]:
         if isinstance(index, slice):
             return tuple(self._points(index))
-        at = range(len(self))[index]
-        return next(self._points(slice(at, at + 1)))
+        place = 8 * range(len(self))[index]
+        (at,), (step,), (line,) = (
+            _WHOLE.unpack_from(column, place) for column in (self._at, self._step, self._line)
+        )
+        return StepPoint(
+            at_ns=None if at == _NONE else at,
+            step=step,
+            step_s=_float(self._seconds, place),
+            line=None if line == _NONE else line,
+            data_s=_float(self._data, place),
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
@@ -131,6 +142,11 @@ def stamps(points: Sequence[StepPoint], newest: int) -> Iterator[tuple[int, int]
 
 def _ints(column: bytes) -> memoryview:
     return memoryview(column).cast("q")
+
+
+def _float(column: bytes, place: int) -> float | None:
+    value: float = _FLOAT.unpack_from(column, place)[0] if column else float("nan")
+    return None if value != value else value  # not a number: none
 
 
 def _floats(column: bytes, some: slice) -> Iterable[float]:
