@@ -15,7 +15,7 @@ import selectors
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import forkserver, resource_tracker
@@ -28,6 +28,9 @@ from gpufleet_cli.facts import Gap
 from gpufleet_cli.guard import guarded
 
 MAX_WORKERS = 8
+MANY_FILES = 64
+READERS = ("gpufleet_cli.parsers.recorder_workers", "gpufleet_cli.parsers.log_workers")
+"""The modules whose functions run in workers."""
 SAFE_PATH = "PYTHONSAFEPATH"
 
 Job = TypeVar("Job")
@@ -205,12 +208,12 @@ def _context(reader: Callable[..., Any]) -> _Context:
     return context
 
 
-def warm(modules: Sequence[str]) -> None:
-    """Let the server of processes load these modules while this process does other things; a worker
-    then starts with all of them loaded."""
-    if sys.platform == "darwin":
+def warm(files: int) -> None:
+    """Many files will be read by several processes: let their server load what workers need while this
+    process does other things."""
+    if files <= MANY_FILES or sys.platform == "darwin":
         return
-    multiprocessing.get_context("forkserver").set_forkserver_preload(list(modules))
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(READERS))
     with _safe_path():
         forkserver.ensure_running()
 

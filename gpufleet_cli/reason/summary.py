@@ -31,7 +31,6 @@ from gpufleet_cli.parsers.safe_pickle import limited_memory
 from gpufleet_cli.verdict import FileRead
 
 MOST_NAMED = 8
-MANY_FILES = 64
 FILE_MEMORY = 1200 << 20
 _UNKNOWN = -1
 
@@ -89,8 +88,6 @@ def summarise(
     decide, by the number of files and their size.
     """
     listed = sorted(evidences, key=lambda e: e.path)
-    if len(listed) > MANY_FILES:
-        _warm()
     parts: list[dict[int, tuple[Fact, ...]]] = [{} for _ in listed]
     wanted: list[list[int]] = [[] for _ in PARSERS]
     blank: set[int] = set()
@@ -124,13 +121,6 @@ def summarise(
             for index, evidence in enumerate(listed)
         )
     )
-
-
-def _warm() -> None:
-    """Many files will be read by several processes: their start goes on while the formats are asked."""
-    from gpufleet_cli.parsers import worker_pool  # costs an import of 30 ms
-
-    worker_pool.warm(("gpufleet_cli.parsers.recorder_workers", "gpufleet_cli.parsers.log_workers"))
 
 
 def _formats(evidence: Evidence) -> list[int] | None:
