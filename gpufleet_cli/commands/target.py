@@ -34,6 +34,9 @@ def triage_of(target: str | None, inputs: Inputs) -> Triage:
     if place == "-" and sys.stdin.isatty():
         say("paste the log lines, then press Ctrl-D")
     read = read_target(place, follow_links=inputs.follow_links)
+    from gpufleet_cli.parsers.worker_pool import warm
+
+    warm(len(read.evidences))
     from gpufleet_cli.triage import triage_target
 
     with shown(len(read.evidences)) as told:
