@@ -13,12 +13,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
+from struct import Struct
 from typing import overload
 
 from gpufleet_cli.facts import StepPoint
 
 FEW = 8
 _NONE = -(2**63)
+_WHOLE, _FLOAT = Struct("q"), Struct("d")
 
 
 class StepPoints(Sequence[StepPoint]):
@@ -49,8 +51,17 @@ class StepPoints(Sequence[StepPoint]):
     def __getitem__(self, index: int | slice) -> StepPoint | Sequence[StepPoint]:
         if isinstance(index, slice):
             return tuple(self._points(index))
-        at = range(len(self))[index]
-        return next(self._points(slice(at, at + 1)))
+        place = 8 * range(len(self))[index]
+        (at,), (step,), (line,) = (
+            _WHOLE.unpack_from(column, place) for column in (self._at, self._step, self._line)
+        )
+        return StepPoint(
+            at_ns=None if at == _NONE else at,
+            step=step,
+            step_s=_float(self._seconds, place),
+            line=None if line == _NONE else line,
+            data_s=_float(self._data, place),
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
@@ -85,21 +96,41 @@ class StepPoints(Sequence[StepPoint]):
             )
 
 
+Row = tuple[int | None, int, float | None, int | None, float | None]
+"""A point as the plain values of its fields, in their order."""
+
+
+def row_of(point: StepPoint) -> Row:
+    return point.at_ns, point.step, point.step_s, point.line, point.data_s
+
+
 def packed(points: Iterable[StepPoint]) -> Sequence[StepPoint]:
     """The same points in columns; few points, and times beyond 64 bits, stay as they are."""
-    kept = tuple(points)
-    if len(kept) < FEW:
-        return kept
+    return packed_rows([row_of(point) for point in points])
+
+
+def packed_rows(rows: Sequence[Row]) -> Sequence[StepPoint]:
+    """The points of these rows, packed."""
+    if len(rows) < FEW:
+        return _points_of(rows)
+    at, step, seconds, line, data = zip(*rows, strict=True)
     try:
         return StepPoints(
-            array("q", [_NONE if p.at_ns is None else p.at_ns for p in kept]).tobytes(),
-            array("q", [p.step for p in kept]).tobytes(),
-            array("q", [_NONE if p.line is None else p.line for p in kept]).tobytes(),
-            _column([p.step_s for p in kept]),
-            _column([p.data_s for p in kept]),
+            _whole_column(at),
+            _whole_column(step),
+            _whole_column(line),
+            _column(seconds),
+            _column(data),
         )
     except OverflowError:
-        return kept
+        return _points_of(rows)
+
+
+def _points_of(rows: Sequence[Row]) -> Sequence[StepPoint]:
+    return tuple(
+        StepPoint(at_ns=at, step=step, step_s=seconds, line=line, data_s=data)
+        for at, step, seconds, line, data in rows
+    )
 
 
 def stamps(points: Sequence[StepPoint], newest: int) -> Iterator[tuple[int, int]]:
@@ -113,8 +144,17 @@ def _ints(column: bytes) -> memoryview:
     return memoryview(column).cast("q")
 
 
+def _float(column: bytes, place: int) -> float | None:
+    value: float = _FLOAT.unpack_from(column, place)[0] if column else float("nan")
+    return None if value != value else value  # not a number: none
+
+
 def _floats(column: bytes, some: slice) -> Iterable[float]:
     return memoryview(column).cast("d")[some] if column else repeat(float("nan"))
+
+
+def _whole_column(values: Sequence[int | None]) -> bytes:
+    return array("q", [_NONE if value is None else value for value in values]).tobytes()
 
 
 def _column(values: Sequence[float | None]) -> bytes:

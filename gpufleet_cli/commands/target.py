@@ -55,6 +55,9 @@ def triage_of(
 
 
 def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
+    from gpufleet_cli.parsers.worker_pool import warm
+
+    warm(len(read.evidences))
     from gpufleet_cli.triage import triage_target
 
     with shown(len(read.evidences)) as told:

@@ -196,11 +196,9 @@ def _lost(
     job: Job, attempt: Attempt, sink: BundleWriter
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Pods of the attempt without a log in the bundle; the name's beginning where pods are gone too."""
-    had = {part for path in sink.files if path.startswith("logs/") for part in path.split("/")}
+    had = {part for path in sink.files if path.endswith(".log") for part in path.split("/")}
     pods = tuple(
-        pod.name
-        for pod in attempt.pods
-        if pod.state.scheduled is not False and not any(part.startswith(pod.name) for part in had)
+        pod.name for pod in attempt.pods if pod.state.scheduled is not False and pod.name not in had
     )
     held = [pod for pod in attempt.pods if pod.state.gpus] or list(attempt.pods)
     is_short = job.gang is not None and len(held) < job.gang

@@ -38,6 +38,11 @@ def matches(path: str, head: bytes) -> bool:
     return recorder_names.is_dump(path, head)
 
 
+def is_pickled(head: bytes) -> bool:
+    """Whether the content is a dump in the form that torch writes, whatever the file's name."""
+    return recorder_names.is_pickled(head)
+
+
 def parse(evidence: Evidence) -> Iterator[Fact]:
     """The dump of one rank, and what it lacks."""
     yield from read_dump(*_job(evidence))

@@ -352,8 +352,12 @@ def _span(data: bytes, evidence: Evidence, file: _File) -> KernelLogSpan | None:
 
 def _is_mostly_kernel(head: bytes) -> bool:
     lines = [line for line in head.split(b"\n", 41)[:40] if line.strip()]
-    hits = sum(1 for line in lines if _KERNEL_LINE.match(line.removeprefix(b"\x1b[32m")))
-    return bool(lines) and 2 * hits >= len(lines)
+    others = 0
+    for line in lines:
+        others += _KERNEL_LINE.match(line.removeprefix(b"\x1b[32m")) is None
+        if 2 * others > len(lines):
+            return False
+    return bool(lines)
 
 
 def _first_stamp(lines: list[bytes], offset: int, file: _File) -> KernelLine | None:

@@ -37,6 +37,7 @@ _HEADER = re.compile(
     r"|FIRST SEEN\s.{0,80}\bREASON\b"
     r"|NAME\s+READY\s+STATUS\s+RESTARTS\s+AGE|NAME\s+STATUS\s+ROLES\s+AGE\s+VERSION)"
 )
+_FIRST_WORDS = ("NAME", "LAST SEEN", "FIRST SEEN")
 _EVENT_WORDS = re.compile(
     r"^(?:(?P<namespace>[a-z0-9][a-z0-9.-]{0,62})\s{1,8})?(?P<last>(?:\d\S{0,40}|<unknown>|<invalid>)"
     r"(?:\s\(x\d{1,9} over \S{1,20}\))?)\s{1,8}(?P<type>Normal|Warning)\s{1,8}"
@@ -49,8 +50,11 @@ _RESTARTS = re.compile(r"^(\d{1,7})")
 
 def matches(path: str, head: bytes) -> bool:
     """By a heading near the top, or by the first words of `describe`."""
-    lines = head[:16_384].decode("utf-8", "replace").splitlines()[:40]
-    return any(_HEADER.match(line) for line in lines) or kubernetes_describe.matches(lines)
+    start = b"\n".join(head[:16_384].split(b"\n", 40)[:40])  # to find line ends in text is slow
+    lines = start.decode("utf-8", "replace").splitlines()[:40]
+    return any(
+        _HEADER.match(line) for line in lines if line.startswith(_FIRST_WORDS)
+    ) or kubernetes_describe.matches(lines)
 
 
 def parse(evidence: Evidence) -> Iterator[Fact]:

@@ -73,9 +73,14 @@ class Attempts:
             begins.append((raw.pos + 1, (current or 0) + 1))
             pending.add(stream)
 
+    @property
+    def is_one(self) -> bool:
+        """Whether the lines of a voice have one speaker, wherever they stand."""
+        return not self._begins and not self._cycles
+
     def speaker(self, voice: Voice, pos: int) -> Speaker:
         """Who wrote a line at a place; the same object for the same speaker."""
-        if not self._begins and not self._cycles:
+        if self.is_one:
             speaker = self._anywhere.get(voice)
             if speaker is None:
                 speaker = self._anywhere[voice] = self._at(voice, pos)

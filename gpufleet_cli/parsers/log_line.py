@@ -32,6 +32,12 @@ Following = Callable[[int], Sequence[LogLine]]
 """Give me up to N lines after this one that the same speaker wrote (or that carry no speaker)."""
 
 
+Numbers = tuple[int, int | None, float | None, float | None]
+"""What a step line states: step, of how many, and the seconds of it and of its waiting for data."""
+Form = Callable[[str], Numbers]
+"""Reads the text of a step line, and of all that differ from it in their digits alone."""
+
+
 class Recogniser(Protocol):
     """A module that knows some lines. `PATTERNS` are RE2 regexes for the bytes pass over the raw
     file: a line that matches none of any module's patterns is never decoded, and `recognise` is
@@ -41,7 +47,8 @@ class Recogniser(Protocol):
     wrapper would escape. A module may set `SAMPLED = True` (step lines): files too big to read
     line by line then show it only lines near the head, near the tail, before the first complaint
     and at a few places between. A step line is a `Progress` of one point; `training_log` joins
-    the points of one speaker into one `Progress` for the stream and thins them.
+    the points of one speaker into one `Progress` for the stream and thins them. A sampled module may
+    have `form_of(line) -> Form | None`: lines alike but for their digits are then read by that.
     """
 
     PATTERNS: tuple[str, ...]

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
-from gpufleet_cli.facts import Progress, Speaker, StepPoint
-from gpufleet_cli.step_points import packed
+from gpufleet_cli.facts import Progress, Speaker
+from gpufleet_cli.step_points import Row, packed_rows
 
 NEWEST = 256
 OLDER = 256
 
 
-def joined(speaker: Speaker, found: Sequence[tuple[int, Progress]]) -> Progress:
-    """One Progress of many, by place in the stream; the newest points all, older ones evenly."""
-    ordered = sorted(found, key=lambda item: item[0])
-    points = [point for _, progress in ordered for point in progress.points]
-    totals = [progress.total_steps for _, progress in ordered if progress.total_steps is not None]
+Step = tuple[int, str, Row]
+"""A step line: its place in the stream, its file, its numbers."""
+
+
+def joined(speaker: Speaker, total_steps: int | None, found: Sequence[Step]) -> Progress:
+    """One Progress of many lines, by place in the stream; the newest points all, older ones evenly."""
+    ordered = sorted(found, key=itemgetter(0))
     return Progress(
         speaker=speaker,
-        points=packed(thinned(points)),
-        total_steps=totals[-1] if totals else None,
-        path=ordered[-1][1].path,
+        points=packed_rows([row for _, _, row in thinned(ordered)]),
+        total_steps=total_steps,
+        path=ordered[-1][1],
     )
 
 
-def thinned(points: Sequence[StepPoint]) -> Sequence[StepPoint]:
-    """At most OLDER + NEWEST points: the first, every n-th, and the newest."""
-    older, newest = points[:-NEWEST], points[-NEWEST:]
+def thinned(steps: Sequence[Step]) -> Sequence[Step]:
+    """At most OLDER + NEWEST steps: the first, every n-th, and the newest."""
+    older, newest = steps[:-NEWEST], steps[-NEWEST:]
     if len(older) <= OLDER:
-        return points
+        return steps
     kept = [older[index * len(older) // OLDER] for index in range(OLDER)]
     return [*kept, *newest]

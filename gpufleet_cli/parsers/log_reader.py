@@ -24,7 +24,7 @@ from gpufleet_cli.parsers.wrappers import (
 )
 from gpufleet_cli.parsers.wrappers.layer import Value, Who, join, who_of
 from gpufleet_cli.parsers.wrappers.paths import Hints
-from gpufleet_cli.timestamps import ISO, Stamp, match_iso
+from gpufleet_cli.timestamps import ISO, Stamp, fraction_ns, match_iso
 
 SAMPLE_HEAD = 36
 SAMPLE_TAIL = 16
@@ -78,15 +78,29 @@ class Raw(NamedTuple):
     glued: tuple[Raw, ...] = ()
 
 
-class _Alike(NamedTuple):
-    """What a line with a runtime's stamp shares with those that differ from it in digits alone:
-    what stands between the stamp and the text, where the text begins, and who wrote it."""
+class Alike(NamedTuple):
+    """What a line with a runtime's stamp shares with those that differ from it in digits alone: how
+    the stamp is laid out, what stands between it and the text, where the text begins, and who wrote
+    it."""
 
-    middle: str
+    fraction_end: int
     stamp_end: int
+    middle: str
     text_start: int
     voice: Voice
     whos: tuple[Who, ...]
+
+    def ns(self, line: str) -> int | None:
+        """The time of such a line, None where it is none of these: a prefix names somebody else, or
+        the digits of the stamp are no time."""
+        if line[self.stamp_end : self.text_start] != self.middle:
+            return None
+        second = kubernetes.second_ns(
+            line[: kubernetes.SECONDS_END], line[self.fraction_end : self.stamp_end]
+        )
+        if second is None:
+            return None
+        return second + fraction_ns(line[kubernetes.SECONDS_END + 1 : self.fraction_end])
 
 
 class LineReader:
@@ -101,10 +115,11 @@ class LineReader:
         self._lines: dict[int, Raw] = {}
         self._parts: dict[int, bool] = {}
         self._firsts: dict[int, int] = {}
-        self._alike: dict[bytes, _Alike | None] = {}
+        self._alike: dict[bytes, Alike | None] = {}
         sample = self._sample()
         self.is_runtime_file = any(log_parts.RUNTIME.match(line) for line in sample)
         plan, found = plan_for(sample)
+        self._unwrapped_before = dict(zip(sample, found, strict=True))
         owns = [program.read(one.text or " ", near_ns=one.ns) for one in found]
         self.year_known, near = _near(sample, found, owns, near_ns)
         shift = collector.shift_ns(_pairs(found, owns))
@@ -162,7 +177,7 @@ class LineReader:
             return known
         page = self.pages[page_index]
         first = start
-        if self._may_have_parts(page):
+        if self.may_have_parts(page):
             first = self._firsts.get(pos, -1)
             if first < 0:
                 base = page_index << PAGE_SHIFT
@@ -175,7 +190,11 @@ class LineReader:
         self._lines[pos] = raw
         return raw
 
-    def _may_have_parts(self, page: Page) -> bool:
+    def alike(self, line: bytes) -> Alike | None:
+        """How to read lines of the shape of this one, which has been read."""
+        return self._alike.get(line.translate(SAME_DIGITS))
+
+    def may_have_parts(self, page: Page) -> bool:
         """Whether the runtime's file has split lines at all; looked up once for each page."""
         if not self.is_runtime_file:
             return False
@@ -204,21 +223,26 @@ class LineReader:
         shape = line.translate(SAME_DIGITS)
         alike = self._alike.get(shape)
         if alike is not None:
-            again = _again(alike, line.decode(), (page_index << PAGE_SHIFT) + start, end)
-            if again is not None:
-                return again
+            text = line.decode()
+            ns = alike.ns(text)
+            if ns is not None:
+                pos = (page_index << PAGE_SHIFT) + start
+                text = text[alike.text_start :]
+                return Raw(pos, end, text, ns, True, alike.voice, alike.whos)
         raw = self._read_anew(page, page_index, start, end)
         if shape not in self._alike and not page.entries and len(self._alike) < _SHAPES:
             self._alike[shape] = self._shared(line, raw)
         return raw
 
-    def _shared(self, line: bytes, raw: Raw) -> _Alike | None:
+    def _shared(self, line: bytes, raw: Raw) -> Alike | None:
         """How to read the lines of this line's shape, where nothing but its stamp depends on digits.
 
         That is so for plain text behind a runtime's stamp and prefixes that are the same to the
         letter, and in files of no other wrapper.
         """
-        if not raw.text or raw.parts or raw.glued or len(line) > _LONGEST_SHAPE:
+        if not raw.text or not raw.text[0].isalpha() or raw.text[0] in _DAYS:
+            return None
+        if raw.parts or raw.glued or len(line) > _LONGEST_SHAPE:
             return None
         if self.reads_own or not self.plan.is_plain or not line.isascii() or b"{" in line[:64]:
             return None
@@ -226,13 +250,11 @@ class LineReader:
         layer = kubernetes.peel(text)
         if layer is None or layer.ns != raw.ns or layer.rest is None or layer.partial:
             return None
-        if not raw.zone_stated or not raw.text[0].isalpha() or raw.text[0] in _DAYS:
-            return None
-        if not text.endswith(raw.text) or " NCCL " in text:
+        if not raw.zone_stated or not text.endswith(raw.text) or " NCCL " in text:
             return None
         stamp_end, text_start = len(text) - len(layer.rest), len(text) - len(raw.text)
-        middle = text[stamp_end:text_start]
-        return _Alike(middle, stamp_end, text_start, raw.voice, raw.whos)
+        middle, fraction_end = text[stamp_end:text_start], kubernetes.fraction_end(text)
+        return Alike(fraction_end, stamp_end, middle, text_start, raw.voice, raw.whos)
 
     def _read_anew(self, page: Page, page_index: int, start: int, end: int) -> Raw:
         data = page.data
@@ -271,7 +293,7 @@ class LineReader:
     ) -> Raw:
         start, end = bounds
         plan = self.plan
-        found = unwrap(text, plan)
+        found = self._unwrapped_before.get(text) or unwrap(text, plan)
         whos, rest = whos + found.whos, found.text
         ns, stated, coarse = *outer, False
         if ns is None:
@@ -318,16 +340,6 @@ class LineReader:
             for piece in rest
         )
         return first, pieces
-
-
-def _again(alike: _Alike, text: str, pos: int, end: int) -> Raw | None:
-    """A line of a known shape, None where a prefix names somebody else."""
-    if text[alike.stamp_end : alike.text_start] != alike.middle:
-        return None
-    layer = kubernetes.peel(text)
-    if layer is None:
-        return None
-    return Raw(pos, end, text[alike.text_start :], layer.ns, True, alike.voice, alike.whos)
 
 
 def _with_own(whos: tuple[Who, ...], own: Who) -> tuple[Who, ...]:

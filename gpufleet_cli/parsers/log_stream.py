@@ -11,19 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from operator import itemgetter
 
 from gpufleet_cli.facts import Fact, Gap, LogSign, Origin, Progress, Sign, Speaker
-from gpufleet_cli.parsers import log_attempts, log_lost
+from gpufleet_cli.parsers import log_attempts, log_lost, log_window
 from gpufleet_cli.parsers.lines import RECOGNISERS
 from gpufleet_cli.parsers.log_attempts import Attempts
 from gpufleet_cli.parsers.log_following import Lookahead, between_stamps
 from gpufleet_cli.parsers.log_line import LogLine, Recogniser
 from gpufleet_cli.parsers.log_pages import Page
+from gpufleet_cli.parsers.log_progress import Step
 from gpufleet_cli.parsers.log_reader import PAGE_SHIFT, LineReader, Raw
-from gpufleet_cli.parsers.log_writes import Account, Event, Seen, event_of
+from gpufleet_cli.parsers.log_writes import Account, Seen, event_of
 from gpufleet_cli.parsers.scan import Scanner, Span, compile_patterns
 from gpufleet_cli.parsers.wrappers.layer import Value
+from gpufleet_cli.step_points import row_of
 
 DENSE_BYTES = 256 << 10
 HEAD_BYTES = 4 << 10
@@ -41,7 +42,6 @@ MAX_CANDIDATES = 300_000
 MAX_CLUSTERS = 8
 _CLUSTER_BYTES = 256 << 10
 _MASK = (1 << PAGE_SHIFT) - 1
-_NEWLINE = 0x0A
 
 _OWN_PATTERNS = (
     r"local[-_]ranks[-_]filter[= ]",
@@ -98,13 +98,15 @@ class LogStream:
         self.scanners = scanners_for(recognisers)
         self.facts: list[Fact] = []
         self.gaps: list[Gap] = []
-        self.progress: dict[tuple[Speaker, object, int | None], list[tuple[int, Progress]]] = {}
+        self.progress: dict[tuple[int, str, int | None], list[Step]] = {}
         self.accounts: dict[int, Account] = {}
+        self.kinds: dict[bytes, log_window.Kind | None] = {}
         self.filtered: set[str] = set()
         self.repeated: set[str] = set()
         self.attempts = Attempts(())
         self._unavailable: set[int] = set()
         self._recognised: set[tuple[int, int, int]] = set()
+        self._stepped: set[int] = set()
         self._runs = 0
 
     def read(self) -> None:
@@ -217,11 +219,9 @@ class LogStream:
 
     def _recognise(self, index: int, span: Span, modules: Sequence[int], scanner: Scanner) -> None:
         """Facts of one line, or of several where it is glued; each scanner's modules once."""
-        self._recognise_raw(
-            index, self.reader.window(index, span.start, span.end), modules, scanner
-        )
+        self.recognise(index, self.reader.window(index, span.start, span.end), modules, scanner)
 
-    def _recognise_raw(
+    def recognise(
         self,
         index: int,
         raw: Raw,
@@ -242,9 +242,9 @@ class LogStream:
             line = self._log_line(piece, page.path, line_number)
             if raw.glued or raw.parts:
                 modules = scanner.modules_for(line.text.encode("utf-8", "replace"))
-            account = self._account(line.speaker)
+            account = self.account(line.speaker)
             if not is_noted:
-                self._note_line(account, piece, page.path, line_number, run=-1)
+                self.note_line(account, piece, page.path, line_number, run=-1)
             ahead = Lookahead(self, index, piece)
             for module in modules:
                 if module < len(self.recognisers):
@@ -260,7 +260,7 @@ class LogStream:
         page = self.pages[index]
         return self._log_line(raw, page.path, page.line_number(raw.pos & _MASK))
 
-    def _account(self, speaker: Speaker) -> Account:
+    def account(self, speaker: Speaker) -> Account:
         """The account of an interned speaker, whose identity is quicker than its equality."""
         account = self.accounts.get(id(speaker))
         if account is None:
@@ -269,9 +269,10 @@ class LogStream:
 
     def _note_fact(self, fact: Fact, account: Account, pos: int) -> None:
         if isinstance(fact, Progress):
-            key = (fact.speaker, fact.series, fact.total_steps)
-            self.progress.setdefault(key, []).append((pos, fact))
-            account.events.append(Event(pos, False))
+            key = (id(account.speaker), fact.series, fact.total_steps)
+            steps = self.progress.setdefault(key, [])
+            steps += [(pos, fact.path, row_of(point)) for point in fact.points]
+            account.worked.append(pos)
             return
         if isinstance(fact, LogSign) and fact.sign is Sign.LOG_UNAVAILABLE:
             self._unavailable.add(pos)
@@ -280,7 +281,28 @@ class LogStream:
         if event is not None:
             account.events.append(event)
 
-    def _note_line(self, account: Account, raw: Raw, path: str, line: int, *, run: int) -> None:
+    def note_steps(self, kind: log_window.Kind, lines: Sequence[Seen]) -> None:
+        """Step lines of which no recogniser need be asked."""
+        speaker, form = kind.speaker, kind.form
+        assert form is not None
+        account = self.account(speaker)
+        for seen in lines:
+            if seen.pos in self._stepped:
+                continue
+            step, total, step_s, data_s = form(seen.text)
+            steps = self.progress.setdefault((id(speaker), "train", total), [])
+            steps.append((seen.pos, seen.path, (seen.ns, step, step_s, seen.line, data_s)))
+            account.worked.append(seen.pos)
+        self._stepped.update([seen.pos for seen in lines])
+
+    def note_seen(self, speaker: Speaker, lines: Sequence[Seen]) -> None:
+        """Lines of which nothing else is to be known."""
+        if self._unavailable:
+            lines = [seen for seen in lines if seen.pos not in self._unavailable]
+        if lines:
+            self.account(speaker).seen.extend(lines)
+
+    def note_line(self, account: Account, raw: Raw, path: str, line: int, *, run: int) -> None:
         text = raw.text
         if text and not text.isspace() and raw.pos not in self._unavailable:
             account.seen.append(Seen(raw.pos, path, line, raw.ns, raw.zone_stated, text, run))
@@ -343,57 +365,15 @@ class LogStream:
         return out
 
     def _read_window(self, window: Window, *, newest: int, older: int = 0) -> None:
-        index, start, end = window
-        self._read_steps(window, newest=newest, older=older)
         self._runs += 1
-        page = self.pages[index]
-        for raw in self._lines(index, start, end):
-            line = page.line_number(raw.pos & _MASK)
-            for piece in (raw, *raw.glued):
-                if piece.text is not None:
-                    account = self._account(self.attempts.speaker(piece.voice, piece.pos))
-                    self._note_line(account, piece, page.path, line, run=self._runs)
-
-    def _read_steps(self, window: Window, *, newest: int, older: int) -> None:
-        """Lines of sampled modules: of each speaker the newest, and some evenly out of the older."""
-        index, start, end = window
-        data = self.pages[index].data
-        scanner = self.scanners.often
-        by_voice: dict[int, list[tuple[Span, Sequence[int], Raw]]] = {}
-        for span, modules in scanner.owned_spans(data, start, end):
-            raw = self.reader.window(index, span.start, span.end)
-            by_voice.setdefault(id(raw.voice), []).append((span, modules, raw))
-        wanted: list[tuple[Span, Sequence[int], Raw]] = []
-        for spans in by_voice.values():
-            wanted += spans[-newest:]
-            before = spans[:-newest]
-            few = min(older, len(before))
-            wanted += [before[number * len(before) // few] for number in range(few)]
-        for _, modules, raw in sorted(wanted, key=itemgetter(0)):
-            at = raw.pos & _MASK
-            is_whole = not raw.parts and start <= at and (at == 0 or data[at - 1] == _NEWLINE)
-            self._recognise_raw(index, raw, modules, scanner, is_noted=is_whole)
+        log_window.read(self, window, run=self._runs, newest=newest, older=older)
 
     def _read_pace(self) -> None:
         """More steps before the newest one, where what was read holds too few to tell how often one is
         printed: one rank prints for all, and its lines may lie in one small part of the file."""
-        known = sorted(pos for found in self.progress.values() for pos, _ in found)
+        known = sorted(found[0] for points in self.progress.values() for found in points)
         if not known or max(map(len, self.progress.values())) >= STEPS_FOR_PACE:
             return
         index, at = known[-1] >> PAGE_SHIFT, known[-1] & _MASK
         for window in self._merged([(index, max(0, at - PACE_BYTES), at)]):
-            self._read_steps(window, newest=STEPS_PER_VOICE, older=STEPS_PER_VOICE)
-
-    def _lines(self, index: int, start: int, end: int) -> Iterator[Raw]:
-        """Every line that begins in a stretch; parts of a joined line come once."""
-        data = self.pages[index].data
-        skip: set[int] = set()
-        while start < end:
-            newline = data.find(b"\n", start)
-            newline = len(data) if newline < 0 else newline
-            if newline > start and start not in skip:
-                raw = self.reader.line(index, start)
-                skip.update(raw.parts)
-                if raw.pos & _MASK == start:
-                    yield raw
-            start = newline + 1
+            log_window.read_steps(self, window, newest=STEPS_PER_VOICE, older=STEPS_PER_VOICE)

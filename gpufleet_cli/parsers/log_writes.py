@@ -7,6 +7,7 @@ run of plain lines after a mere traceback, which programs also log for errors th
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
@@ -59,14 +60,16 @@ class Event(NamedTuple):
 
 
 class Account:
-    """What one speaker wrote and said. Fills up while its stream is read."""
+    """What one speaker wrote and said, and where its step lines stand (`worked`). Fills up while its
+    stream is read."""
 
-    __slots__ = ("events", "seen", "speaker")
+    __slots__ = ("events", "seen", "speaker", "worked")
 
     def __init__(self, speaker: Speaker) -> None:
         self.speaker = speaker
         self.seen: list[Seen] = []
         self.events: list[Event] = []
+        self.worked: list[int] = []
 
 
 class StreamEnd(NamedTuple):
@@ -96,7 +99,7 @@ def writes_of(account: Account, end: StreamEnd) -> Writes | None:
     lines = _in_order(account.seen)
     if not lines:
         return None
-    complaint = _first_complaint(lines, sorted(account.events))
+    complaint = _first_complaint(lines, _in_turn(account))
     normal = lines if complaint is None else [line for line in lines if line.pos < complaint]
     last = lines[-1]
     dated = [line for line in lines if line.ns is not None]
@@ -131,6 +134,14 @@ def _in_order(seen: Iterable[Seen]) -> list[Seen]:
         if known is None or known.run <= line.run:
             by_pos[line.pos] = line
     return [by_pos[pos] for pos in sorted(by_pos)]
+
+
+def _in_turn(account: Account) -> list[Event]:
+    """The events in order. Of the step lines between two others the last one stands for all."""
+    events = sorted(account.events)
+    worked = sorted(account.worked)
+    last = {bisect_right(worked, event.pos) for event in events} | {len(worked)}
+    return sorted([*events, *(Event(worked[n - 1], False) for n in last if n)])
 
 
 def _extreme(dated: Sequence[Seen], *, last: bool) -> int | None:

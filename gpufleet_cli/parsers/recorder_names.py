@@ -64,6 +64,11 @@ def is_dump(path: str, head: bytes) -> bool:
     return says_rank and (_looks_like_pickle(head) or (in_dumps and not _looks_like_log(head)))
 
 
+def is_pickled(head: bytes) -> bool:
+    """Whether the content is a pickle with keys that only dumps have."""
+    return _looks_like_pickle(head) and any(key in head for key in _PICKLE_KEYS)
+
+
 def is_json(head: bytes) -> bool:
     """Whether the content is JSON rather than a pickle."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
@@ -78,7 +83,7 @@ def _bare(path: str) -> str:
 
 def _has_keys(head: bytes) -> bool:
     if _looks_like_pickle(head):
-        return any(key in head for key in _PICKLE_KEYS)
+        return is_pickled(head)
     return is_json(head) and any(key in head for key in _JSON_KEYS)
 
 

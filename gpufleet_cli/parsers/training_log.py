@@ -64,17 +64,17 @@ _OTHER_FILES = re.compile(
 
 def matches(path: str, head: bytes) -> bool:
     """Any text that is not surely another format: kernel logs, dumps, lists, tables, metrics."""
-    if not head.strip() or head.startswith(_BINARY) or _OTHER_FILES.search(path):
+    if not head or head.isspace() or head.startswith(_BINARY) or _OTHER_FILES.search(path):
         return False
     if wide_encoding(head) is not None:
         return True
     sample = head[:8192]
-    odd = sum(sample.count(byte) for byte in (b"\0", b"\x01", b"\x02", b"\x03", b"\x05", b"\x06"))
-    if odd - sample.count(b"\0") > 8 or sample.replace(b"\0", b"").strip() == b"":
+    odd = len(sample) - len(sample.translate(None, b"\x01\x02\x03\x05\x06"))
+    if odd > 8 or not sample.translate(None, b"\0").strip():
         return False
     if sample.count(b"\0") * 2 > len(sample) or log_documents.is_other_json(head):
         return False
-    lines = [line for line in head.split(b"\n")[:40] if line.strip()]
+    lines = [line for line in head.split(b"\n", 40)[:40] if line.strip()]
     kernel = sum(1 for line in lines if _KERNEL.match(line))
     return kernel * 2 < len(lines) + (kernel == 0) and _TABLE.match(lines[0]) is None
 
@@ -148,8 +148,8 @@ def _end_of(last: Evidence, page: Page) -> StreamEnd:
 
 
 def _accounts(stream: LogStream, *, cut: bool, end: StreamEnd) -> Iterator[Fact]:
-    for (speaker, _, _), found in stream.progress.items():
-        yield joined(speaker, found)
+    for (speaker, _, total_steps), found in stream.progress.items():
+        yield joined(stream.accounts[speaker].speaker, total_steps, found)
     for account in stream.accounts.values():
         filtered = _is_filtered(stream, account.speaker)
         writes = writes_of(account, StreamEnd(cut or end.cut, end.buffered, filtered))

@@ -8,16 +8,18 @@ on macOS by `spawn`.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
+import selectors
 import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, Generic, TypeVar
 
@@ -26,6 +28,9 @@ from gpufleet_cli.facts import Gap
 from gpufleet_cli.guard import guarded
 
 MAX_WORKERS = 8
+MANY_FILES = 64
+READERS = ("gpufleet_cli.parsers.recorder_workers", "gpufleet_cli.parsers.log_workers")
+"""The modules whose functions run in workers."""
 SAFE_PATH = "PYTHONSAFEPATH"
 
 Job = TypeVar("Job")
@@ -65,7 +70,8 @@ class Pool(Generic[Job, Result]):
         self.waiting = deque(range(count))
         self.ready: deque[tuple[int, Result | ParseError]] = deque()
         self.context = _context(reader)
-        self.workers: dict[Any, _Worker[Job, Result]] = {}
+        self.workers: list[_Worker[Job, Result]] = []
+        self.selector = selectors.DefaultSelector()
 
     def results(self, workers: int) -> Generator[tuple[int, Result | ParseError], None, None]:
         """(turn, result) in the order in which they come; no process outlives the iteration."""
@@ -77,14 +83,16 @@ class Pool(Generic[Job, Result]):
                     self._advance()
                 yield self.ready.popleft()
         finally:
-            for worker in self.workers.values():
+            for worker in self.workers:
                 worker.stop()
             self.workers.clear()
+            self.selector.close()
 
     def _start(self) -> None:
         with _safe_path():
             worker = _Worker(self.context, self.reader, self.decoder())
-        self.workers[worker.connection] = worker
+        self.workers.append(worker)
+        self.selector.register(worker.connection, selectors.EVENT_READ, worker)
         self._feed(worker)
 
     def _feed(self, worker: _Worker[Job, Result]) -> None:
@@ -107,9 +115,8 @@ class Pool(Generic[Job, Result]):
 
     def _advance(self) -> None:
         """Take what has come back; replace a worker that died or that does not answer."""
-        answered = wait(list(self.workers), timeout=self.patience_s)
-        for connection in answered or list(self.workers):
-            worker = self.workers[connection]
+        answered = [key.data for key, _ in self.selector.select(self.patience_s)]
+        for worker in answered or list(self.workers):
             result = worker.receive() if answered else None
             if result is None:
                 self._replace(
@@ -123,8 +130,9 @@ class Pool(Generic[Job, Result]):
             self._feed(worker)
 
     def _replace(self, worker: _Worker[Job, Result], why: str) -> None:
+        self.selector.unregister(worker.connection)
+        self.workers.remove(worker)
         worker.stop()
-        del self.workers[worker.connection]
         if worker.doing:
             turn = worker.doing.popleft()
             self.ready.append((turn, self.lost(turn, why)))
@@ -200,8 +208,19 @@ def _context(reader: Callable[..., Any]) -> _Context:
     return context
 
 
+def warm(files: int) -> None:
+    """Many files will be read by several processes: let their server load what workers need while this
+    process does other things."""
+    if files <= MANY_FILES or sys.platform == "darwin":
+        return
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(READERS))
+    with _safe_path():
+        forkserver.ensure_running()
+
+
 def serve(connection: Connection, reader: Callable[[], Callable[[Job], Any]]) -> None:
     """The worker: do jobs until the other side is gone."""
+    gc.freeze()  # what was loaded stays: no collection need look at it
     read = reader()
     while True:
         try:

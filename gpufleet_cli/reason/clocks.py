@@ -78,18 +78,24 @@ def _from_timeouts(timeouts: Iterable[WatchdogTimeout], topology: Topology) -> d
 
 
 def _from_steps(progress: Iterable[Progress], topology: Topology) -> dict[str, Offset]:
-    stamps: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    known = [(series, topology.clock_of(series.speaker)) for series in progress]
-    placed = [(series, node) for series, node in known if node is not None]
-    newest = max(FEWEST_STAMPS, MOST_STAMPS // max(1, len(placed)))
-    for series, node in placed:
-        for step, stamp_ns in step_points.stamps(series.points, newest):
-            stamps[step][node].append(stamp_ns)
+    placed: dict[str, list[Progress]] = defaultdict(list)
+    for series in progress:
+        node = topology.clock_of(series.speaker)
+        if node is not None:
+            placed[node].append(series)
+    newest = max(FEWEST_STAMPS, MOST_STAMPS // max(1, sum(map(len, placed.values()))))
+    by_step: dict[int, dict[str, float]] = defaultdict(dict)
+    for node, of_node in placed.items():
+        stamps: dict[int, list[int]] = defaultdict(list)
+        for series in of_node:
+            for step, stamp_ns in step_points.stamps(series.points, newest):
+                stamps[step].append(stamp_ns)
+        for step, times in stamps.items():
+            by_step[step][node] = median(times)
     differences: dict[str, list[float]] = defaultdict(list)
-    for by_node in stamps.values():
-        if len(by_node) < 2:
+    for own in by_step.values():
+        if len(own) < 2:
             continue
-        own = {node: median(times) for node, times in by_node.items()}
         middle = median(own.values())
         for node, at_ns in own.items():
             differences[node].append((at_ns - middle) / NS)

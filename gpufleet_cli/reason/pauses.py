@@ -44,9 +44,14 @@ def explained(
     timeout_s: float,
 ) -> Pause | None:
     """What explains that the last step is older than the rhythm; None where nothing does, or where
-    nothing has to be explained."""
+    nothing has to be explained. Without a dated step a save that is under way explains that no
+    step is seen."""
+    if now_ns is None:
+        return None
     age, rhythm = age_s(steps, now_ns), rhythm_s(steps)
-    if age is None or rhythm is None or now_ns is None or age <= rhythm:
+    if age is None:
+        return _save(steps, saves, now_ns, timeout_s)
+    if rhythm is None or age <= rhythm:
         return None
     found = [
         pause
@@ -91,11 +96,10 @@ def _phase(
 def _save(steps: Steps, saves: Checkpoints, now_ns: int, timeout_s: float) -> Pause | None:
     """A save that began since the last step and takes no longer than saves do."""
     save = saves.open_save
-    assert steps.last_step_ns is not None
-    if save is None or save.started_ns is None:
+    if save is None or save.started_ns is None or save.started_ns > now_ns + NS:
         return None
     slack = NS * max(BEFORE_ITS_STEP_S, steps.step_s or 0.0)
-    if not steps.last_step_ns - slack <= save.started_ns <= now_ns + NS:
+    if steps.last_step_ns is not None and save.started_ns < steps.last_step_ns - slack:
         return None
     lasted = max(0.0, (now_ns - save.started_ns) / NS)
     limit = NOTICED * timeout_s

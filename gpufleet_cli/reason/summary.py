@@ -25,11 +25,12 @@ from gpufleet_cli.errors import Fault, ParseError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import Fact, Gap, Origin, Writes
 from gpufleet_cli.guard import guarded
-from gpufleet_cli.parsers import training_log
+from gpufleet_cli.parsers import flight_recorder, training_log
 from gpufleet_cli.parsers.registry import PARSERS, Parser
 from gpufleet_cli.parsers.safe_pickle import limited_memory
 from gpufleet_cli.verdict import FileRead
 
+RECORDER = PARSERS.index(flight_recorder)
 MOST_NAMED = 8
 FILE_MEMORY = 1200 << 20
 _UNKNOWN = -1
@@ -124,10 +125,12 @@ def summarise(
 
 
 def _formats(evidence: Evidence) -> list[int] | None:
-    """The parsers that take this file, by order; None for a file of blanks that none takes."""
+    """The parsers that take this file, by order (a pickled dump is nothing else); None for a file of blanks that none takes."""
     head = evidence.head
+    if flight_recorder.matches(evidence.path, head) and flight_recorder.is_pickled(head):
+        return [RECORDER]
     found = [order for order, parser in enumerate(PARSERS) if parser.matches(evidence.path, head)]
-    return found if found or head.strip() else None
+    return found if found or (head and not head.isspace()) else None
 
 
 def _parse(

@@ -168,25 +168,29 @@ def _in_rhythm(case: Case) -> Hypothesis | None:
 
 
 def _in_a_pause(case: Case) -> Hypothesis | None:
-    """No step within the rhythm, but something else that the job does, or a habit of pausing."""
-    pause, steps = case.pause, case.steps
+    """No step within the rhythm, but something else that the job does, or a habit of pausing. Where no step
+    has a date, a save that follows a completed one shows as well that the job gets on."""
+    pause, steps, saved_ns = case.pause, case.steps, case.checkpoints.last_ns
     if pause is None or case.stop.state is not JobState.RUNNING or case.timeouts:
         return None
-    if steps.count < 3 or case.as_of_ns is None or steps.last_step_ns is None:
+    if case.as_of_ns is None:
         return None
-    if any(s.fact.sign in OWN_CAUSES and (s.at_ns or 0) >= steps.last_step_ns for s in case.signs):
+    if steps.last_step_ns is not None and steps.count >= 3:
+        moved_ns, what = steps.last_step_ns, f"step {steps.last_step} was printed"
+    elif steps.last_step_ns is None and pause.is_announced and saved_ns is not None:
+        moved_ns, what = saved_ns, "the last checkpoint was complete"
+    else:
         return None
-    age = (case.as_of_ns - steps.last_step_ns) / NS
+    if any(s.fact.sign in OWN_CAUSES and (s.at_ns or 0) >= moved_ns for s in case.signs):
+        return None
+    ago = f"{what} {(case.as_of_ns - moved_ns) / NS:,.0f} s"
     found = claim(
-        f"{pause.why}; step {steps.last_step} was printed {age:,.0f} s before the end of the"
-        " evidence, and no watchdog complains",
+        f"{pause.why}; {ago} before the end of the evidence, and no watchdog complains",
         pause.origin,
         claims.GOOD,
         at_ns=pause.since_ns,
     )
-    return _runs(
-        case, f"No fault is shown: {pause.why}. Step {steps.last_step} was {age:,.0f} s ago.", found
-    )
+    return _runs(case, f"No fault is shown: {pause.why}. {ago[:1].upper()}{ago[1:]} ago.", found)
 
 
 def _in_habit(case: Case) -> Hypothesis | None:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live import fake_api
-from live.fake_api import FakeApi
 
 from gpufleet_cli.live import access
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.deadline import Deadline
+from live import fake_api
+from live.fake_api import FakeApi
 
 
 @pytest.fixture

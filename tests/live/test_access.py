@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live import fake_api
-from live.fake_api import FakeApi
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.live import access
 from gpufleet_cli.live.api import Api
+from live import fake_api
+from live.fake_api import FakeApi
 
 
 def test_no_kubeconfig() -> None:

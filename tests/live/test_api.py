@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
-from live import fake_api
-from live.fake_api import FakeApi, Said, failure
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.live import access, threads
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.deadline import Deadline
+from live import fake_api
+from live.fake_api import FakeApi, Said, failure
 
 PODS = "/api/v1/namespaces/ml/pods"
 

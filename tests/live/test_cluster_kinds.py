@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live import cluster_stories as stories
 from servers import jobs, nodes, other_jobs, pods
 from servers.jobs import Shape
 from servers.namespaces import Namespace
 
 from gpufleet_cli.cli import main
+from live import cluster_stories as stories
 
 JOB_NAME = "batch.kubernetes.io/job-name"
 SMALL = Shape(pods=3, gpus=2, args=("--nproc-per-node=2", "train.py"))

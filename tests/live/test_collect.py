@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from gpufleet_cli.cli import main
 from live import cluster_stories as stories
 from live import fake_api
 from live.fake_api import FakeApi, Said, failure
-
-from gpufleet_cli.cli import main
 
 PODS = "/api/v1/namespaces/ml/pods"
 JOBS = "/apis/batch/v1/namespaces/ml/jobs"

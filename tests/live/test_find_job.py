@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live import fake_api
-from live.fake_api import FakeApi, failure
 
 from gpufleet_cli.cli import main
 from gpufleet_cli.errors import TargetError, UsageError
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.find_job import Wanted, find
 from gpufleet_cli.live.pods import attempts_of, pods_of
+from live import fake_api
+from live.fake_api import FakeApi, failure
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"

@@ -9,11 +9,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from live import fake_api
-from live.fake_api import FakeApi
 
 from gpufleet_cli.cli import main
 from gpufleet_cli.live.hide import Hider, hide_in_log
+from live import fake_api
+from live.fake_api import FakeApi
 
 PODS = "/api/v1/namespaces/ml/pods"
 AT = datetime(2026, 8, 20, 3, 10, 0, tzinfo=UTC)

@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from live import cluster_stories as stories
-from live.test_cluster_kinds import JOB_NAME, SMALL, names, run
 from servers import jobs, loki, nodes, pods
 from servers.metrics import Series, held, xid_series
 from servers.namespaces import Namespace
 from servers.victoria import Stream
+
+from live import cluster_stories as stories
+from live.test_cluster_kinds import JOB_NAME, SMALL, names, run
 
 
 def test_the_xid_of_a_silent_rank_comes_from_prometheus(

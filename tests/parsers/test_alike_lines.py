@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
+from parsers.log_reading import evidence_of
 
+from gpufleet_cli.facts import Progress, Writes
+from gpufleet_cli.parsers import training_log
 from gpufleet_cli.parsers.log_pages import Page
 from gpufleet_cli.parsers.log_reader import LineReader, Raw
 from gpufleet_cli.parsers.scan import compile_patterns
@@ -74,3 +77,56 @@ def test_spans_with_owners_are_those_of_the_plain_pass(engine: str | None) -> No
         found = [(span, list(own)) for span, own in scanner.owned_spans(data, 0, len(data))]
         assert expected == found
         assert scanner.digits_alike == ("hello" in patterns[0])
+
+
+STEPS = (
+    ("step: 4{n}  loss:  2.2{n}  tps: 9,79{n}", True),
+    ("step: {n}/900 loss 2.0 step_time: 1{n}.5ms data_time: 0.{n}", True),
+    ("global_step={n} loss=1.{n} seconds: 2.{n}", True),
+    ("iteration       {n}/    3000 | elapsed time per iteration (ms): 1{n}6.8 | loss: 1", True),
+    (" 12%|##| {n}/500 [03:01<22:04,  3.0{n}s/it]", True),
+    ("step {n} saving checkpoint, loss 2", False),
+    ("step {n}.{n} loss 2", False),
+    ("step {n}.0 loss 2", True),
+    ("at step {n}.{n} of epoch 1: step {n} loss 2", True),
+)
+
+
+@pytest.mark.parametrize(("body", "is_step"), STEPS)
+def test_a_step_line_read_by_its_shape_says_what_it_says_alone(body: str, is_step: bool) -> None:
+    """A whole log against its lines one by one, which have no line before them to be like."""
+    lines = [
+        f"2026-11-29T14:38:{10 + n}.{'5' * (n % 3 + 1)}Z {body.format(n=n)}\n" for n in range(1, 24)
+    ]
+
+    def points(text: str) -> list[tuple[object, ...]]:
+        return [
+            (fact.total_steps, point.at_ns, point.step, point.step_s, point.data_s)
+            for fact in training_log.parse(evidence_of("a.log", text))
+            if isinstance(fact, Progress)
+            for point in fact.points
+        ]
+
+    alone = [point for line in lines for point in points(line)]
+    assert alone == points("".join(lines))
+    assert (len(lines) if is_step else 0) == len(alone)
+
+
+def test_a_line_is_seen_once_however_it_is_read() -> None:
+    """Blank lines, lines of another wrapper, another rank or no time between lines of a known shape."""
+    step = "2026-11-29T14:38:{n}.5Z [rank3]: step: {n} loss: 2.0"
+    lines = [step.format(n=n) for n in range(10, 50)]
+    other = lines[3].replace("rank3", "rank4")
+    lines[7:7] = ["", "bare text", "[pod/train-0/main] " + lines[3], lines[3], other]
+    lines.append("2026-11-29T14:61:17.5Z [rank3]: step: 50 loss: 2.0")
+    facts = list(training_log.parse(evidence_of("a.log", "\n".join(lines))))
+    written = {
+        (fact.speaker.pod, fact.speaker.prefix_rank): fact.lines
+        for fact in facts
+        if isinstance(fact, Writes)
+    }
+    assert {(None, 3): 41, (None, 4): 1, ("train-0", 3): 1, (None, None): 2} == written
+    steps = {
+        fact.speaker.prefix_rank: len(fact.points) for fact in facts if isinstance(fact, Progress)
+    }
+    assert steps[4] == 1

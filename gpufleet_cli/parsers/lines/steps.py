@@ -30,11 +30,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import Literal
+from functools import lru_cache, partial
+from typing import Literal, NamedTuple
 
 from gpufleet_cli.facts import Fact, Progress, StepPoint
-from gpufleet_cli.parsers.log_line import Following, LogLine
+from gpufleet_cli.parsers.log_line import Following, Form, LogLine, Numbers
 
 SAMPLED = True
 PATTERNS: tuple[str, ...] = (
@@ -80,10 +80,13 @@ _ROW_DATA = re.compile(r"\b[Dd]ata:?[ \t]{1,4}(?P<time>\d{1,7}(?:\.\d{1,9})?)")
 _COMPOSER = re.compile(r"\[batch=(?P<step>\d{1,12})/(?P<total>\d{1,12})\]")
 _UPDATES = re.compile(r"num_updates['\"]?[=: ]{1,3}['\"]?(?P<step>\d{1,12})")
 _UPS = re.compile(r"\bups['\"]?[=: ]{1,3}['\"]?(?P<rate>\d{1,7}(?:\.\d{1,6})?)")
+_STEP_WORD = r"(?<![A-Za-z_/.-])(?:global[_ ]step|[Ss]teps?|[Ii]ter(?:ation)?)['\"]?[ =:]{1,10}\[?"
 _STEP = re.compile(
-    r"(?<![A-Za-z_/.-])(?:global[_ ]step|[Ss]teps?|[Ii]ter(?:ation)?)['\"]?[ =:]{1,10}\[?"
-    r"(?P<step>\d{1,12})(?:\.0{1,4})?(?:(?:/ {0,9}| of )(?P<total>\d{1,12}))?(?![\d.]|-\d)"
+    rf"{_STEP_WORD}(?P<step>\d{{1,12}})(?:\.0{{1,4}})?"
+    r"(?:(?:/ {0,9}| of )(?P<total>\d{1,12}))?(?![\d.]|-\d)"
 )
+_WITH_FRACTION = re.compile(rf"{_STEP_WORD}\d{{1,12}}\.\d")
+"""Where it takes the digits to tell: `step 12.0` is a step, `step 12.5` is none."""
 _GLOBAL_STEP = re.compile(r"global[_ ]step['\"]?[ =:]{1,3}(?P<step>\d{1,12})(?!\d)")
 _COMPANION = re.compile(
     r"loss|\blr\b|learning rate|grad|tok(?:en)?s?/s|tps|samples|time|\bmfu\b|tflops|ppl|s/it|skipped=|reward|score",
@@ -225,51 +228,76 @@ def _nemo_or_generic(line: LogLine) -> Progress | None:
                 total=int(found["total"]) if pattern is _COMPOSER else None,
                 step_s=round(1 / rate, 9) if rate else None,
             )
-    found = (_GLOBAL_STEP.search(text) if "global" in text else None) or _STEP.search(text)
-    if found is None:
+    places = _places(text)
+    if places is None:
         return None
-    shape_of = _shape if len(text) <= _LONGEST_SHAPE else _shape.__wrapped__
-    shape = shape_of(text.translate(_DIGITS))
-    if shape is None:
-        return None
-    total = found["total"] if found.re is _STEP else None
-    return _progress(
-        line,
-        step=int(found["step"]),
-        total=int(total) if total is not None else None,
-        step_s=_seconds(text, shape[0]),
-        data_s=_seconds(text, shape[1]),
-    )
+    step, total, step_s, data_s = _numbers(places, text)
+    return _progress(line, step=step, total=total, step_s=step_s, data_s=data_s)
 
+
+def form_of(line: LogLine) -> Form | None:
+    """How to read a line that says `step N` beside a loss or a time; None for any other."""
+    text = line.text
+    if len(text) > _LONGEST_SHAPE or any(pattern.search(text) for pattern in _WITH_RULES):
+        return None
+    places = _places(text)
+    return None if places is None else partial(_numbers, places)
+
+
+_WITH_RULES = (_BAR, _OPEN_BAR, _EPOCH_ROW, _MEGATRON, _COMPOSER, _UPDATES, _WITH_FRACTION)
+"""Forms that more than the places of their numbers tells apart."""
 
 Place = tuple[int, int, str | None]
 """Where in a line a number stands, and its unit."""
 
 
-@lru_cache(maxsize=_SHAPES)
-def _shape(text: str) -> tuple[Place | None, Place | None] | None:
-    """Of a line with all digits made alike: None unless it tells of a step, else where it prints the
-    seconds per step and those of waiting for data.
+class _Places(NamedTuple):
+    step: slice
+    total: slice | None
+    step_s: Place | None
+    data_s: Place | None
 
-    A stream prints the same line at each step but for the digits, and no pattern asked here tells
-    one digit from another: twenty searches a line become one look-up.
+
+def _places(text: str) -> _Places | None:
+    """Where a line prints its numbers, None unless it tells of a step.
+
+    A stream prints the same line at each step but for the digits, and but for a step with a fraction
+    no pattern asked here tells one digit from another: twenty searches a line become one look-up.
     """
-    if _COMPANION.search(text) is None or _NOT_A_STEP.search(text) is not None:
+    if len(text) > _LONGEST_SHAPE or _WITH_FRACTION.search(text) is not None:
+        return _places_of.__wrapped__(text)
+    return _places_of(text.translate(_DIGITS))
+
+
+@lru_cache(maxsize=_SHAPES)
+def _places_of(shape: str) -> _Places | None:
+    found = (_GLOBAL_STEP.search(shape) if "global" in shape else None) or _STEP.search(shape)
+    if found is None or _COMPANION.search(shape) is None or _NOT_A_STEP.search(shape) is not None:
         return None
-    step: Place | None = None
+    total = slice(*found.span("total")) if found.re is _STEP and found["total"] else None
+    step_s: Place | None = None
     for pattern in _TIMES:
-        found = pattern.search(text)
-        if found is not None:
-            unit = found["unit"] or found.groupdict().get("unit_before")
-            step = *found.span("time"), unit
+        time = pattern.search(shape)
+        if time is not None:
+            step_s = *time.span("time"), time["unit"] or time.groupdict().get("unit_before")
             break
-    data = _DATA_TIMES.search(text)
-    return step, None if data is None else (*data.span("time"), data["unit"])
+    data = _DATA_TIMES.search(shape)
+    data_s = None if data is None else (*data.span("time"), data["unit"])
+    return _Places(slice(*found.span("step")), total, step_s, data_s)
 
 
-def _seconds(text: str, place: Place | None) -> float | None:
-    if place is None:
-        return None
+def _numbers(places: _Places, text: str) -> Numbers:
+    """The numbers of a line whose places are known."""
+    step, total, step_s, data_s = places
+    return (
+        int(text[step]),
+        None if total is None else int(text[total]),
+        None if step_s is None else _seconds(text, step_s),
+        None if data_s is None else _seconds(text, data_s),
+    )
+
+
+def _seconds(text: str, place: Place) -> float | None:
     start, end, unit = place
     value = _float(text[start:end])
     return round(value / 1000, 9) if value is not None and unit == "ms" else value

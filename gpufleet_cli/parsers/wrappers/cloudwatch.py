@@ -43,7 +43,7 @@ def who_of_stream(name: str) -> Who:
 
 
 def _stream_of(text: str) -> tuple[int, bool, str, int] | None:
-    stamp = match_iso(text)
+    stamp = match_iso(text) if "+00:00" in text else None
     if stamp is None or not text.startswith("+00:00", stamp.end - 6):
         return None
     found = _STREAM.match(text, stamp.end)
@@ -54,9 +54,10 @@ def _stream_of(text: str) -> tuple[int, bool, str, int] | None:
 
 def fits(sample: Sequence[str]) -> bool:
     """Nearly all lines of `aws logs tail` have a stream name as second word, and few names exist."""
+    if not majority(_stream_of, sample, share=0.95):
+        return False
     names = Counter(found[2] for found in map(_stream_of, sample) if found is not None)
-    total = sum(names.values())
-    return majority(total, sample, share=0.95) and len(names) <= max(1, total // 2)
+    return len(names) <= max(1, sum(names.values()) // 2)
 
 
 def peel(text: str) -> Layer | None:

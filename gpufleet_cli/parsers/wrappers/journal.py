@@ -40,9 +40,10 @@ def of_object(obj: Json) -> Layer | None:
 
 def fits(sample: Sequence[str]) -> bool:
     """Nearly all lines are a stamp, one host and a service with its process id."""
+    if not majority(_LINE.match, sample, share=0.9):
+        return False
     found = [match for match in map(_LINE.match, sample) if match is not None]
-    with_pid = sum(1 for match in found if match[3])
-    return majority(len(found), sample, share=0.9) and with_pid * 2 >= len(found)
+    return sum(1 for match in found if match[3]) * 2 >= len(found)
 
 
 @lru_cache(maxsize=4096)

@@ -22,6 +22,7 @@ _STAMP = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d):(\d\d)(?:\.(\d{1,12}))?(Z|[+-]\d\d:?\d\d)(?:[ \t]|$)"
     r"(?:(?:stdout|stderr) ([FP])(?::\S{1,32})?(?: |$))?"
 )
+SECONDS_END = len("2025-05-12T09:57:45")
 _POD = re.compile(r"\[pod/([^/\]\s]{1,253})/([^\]\s]{1,253})\] ?")
 
 
@@ -34,6 +35,19 @@ def _minute_ns(minute: str, zone: str) -> int | None:
 @lru_cache(maxsize=65_536)
 def _pod(pod: str, container: str) -> Who:
     return who_of({"pod": pod, "container": container})
+
+
+def fraction_end(text: str) -> int:
+    """Where the digits behind the seconds end, in a line that begins with a stamp."""
+    found = _STAMP.match(text)
+    return SECONDS_END if found is None or found[3] is None else found.end(3)
+
+
+@lru_cache(maxsize=4096)
+def second_ns(second: str, zone: str) -> int | None:
+    """The time of a stamp without its fraction: the text up to the seconds, and that behind it."""
+    layer = peel(second + zone)
+    return None if layer is None else layer.ns
 
 
 def peel(text: str) -> Layer | None:

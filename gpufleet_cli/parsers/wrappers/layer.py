@@ -77,7 +77,19 @@ def join(parts: Iterable[Who]) -> dict[str, Value]:
     return fields
 
 
-def majority(found: int, sample: Sequence[str], *, share: float = 0.8) -> bool:
-    """Whether enough lines of a sample have a form for it to be the file's form."""
-    written = sum(1 for line in sample if line.strip())
-    return found >= 3 and found >= share * written
+def majority(
+    has_form: Callable[[str], object], sample: Sequence[str], *, share: float = 0.8
+) -> bool:
+    """Whether enough lines of a sample have a form for it to be the file's form.
+
+    Looks no further than it takes to tell: a file has one form of many, so most answers are no.
+    """
+    found = lacking = 0
+    for line in sample:
+        if has_form(line):
+            found += 1
+        elif line.strip():
+            lacking += 1
+            if len(sample) - lacking < share * len(sample):
+                return False
+    return found >= 3 and found >= share * (found + lacking)

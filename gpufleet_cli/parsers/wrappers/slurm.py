@@ -31,7 +31,7 @@ def _task(number: str) -> Who:
 def fits(sample: Sequence[str]) -> bool:
     """Nearly all lines carry a label; what slurmstepd and srun say themselves does not."""
     labelled = [line for line in sample if not line.startswith(("slurmstepd:", "srun:"))]
-    return majority(sum(1 for line in labelled if _LABEL.match(line)), labelled)
+    return majority(_LABEL.match, labelled)
 
 
 def peel(text: str) -> Layer | None:

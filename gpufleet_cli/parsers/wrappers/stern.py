@@ -29,15 +29,19 @@ def _is_pod(name: str) -> bool:
     return "-" in name and any(c.isdigit() for c in name.rsplit("-", 1)[1])
 
 
+def _pair(line: str) -> tuple[str, str] | None:
+    found = _TWO.match(line)
+    if found is None or not (_is_pod(found[1]) or _is_pod(found[2])):
+        return None
+    return found[1], found[2]
+
+
 def fits(sample: Sequence[str]) -> bool:
     """Nearly all lines begin with a pod and a container, and each pair stands on several lines."""
-    pairs = Counter(
-        found.groups()
-        for found in map(_TWO.match, sample)
-        if found and (_is_pod(found[1]) or _is_pod(found[2]))
-    )
-    total = sum(pairs.values())
-    return majority(total, sample) and len(pairs) <= max(1, total // 2)
+    if not majority(_pair, sample):
+        return False
+    pairs = Counter(pair for pair in map(_pair, sample) if pair is not None)
+    return len(pairs) <= max(1, sum(pairs.values()) // 2)
 
 
 @lru_cache(maxsize=65_536)

@@ -13,7 +13,6 @@ line has it. The replica is the node's rank.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -26,8 +25,9 @@ _REPLICA = re.compile(r"([A-Za-z][\w.-]{0,80})/(\d{1,5})(?: |$)")
 
 def fits(sample: Sequence[str]) -> bool:
     """Nearly all lines carry the name of one role."""
-    roles = Counter(found[1] for found in map(_REPLICA.match, sample) if found is not None)
-    return majority(sum(roles.values()), sample) and len(roles) <= 4
+    if not majority(_REPLICA.match, sample):
+        return False
+    return len({found[1] for found in map(_REPLICA.match, sample) if found is not None}) <= 4
 
 
 @lru_cache(maxsize=4096)
