@@ -291,7 +291,7 @@ def test_interrupted_keeps_what_was_had(
 
     from gpufleet_cli.live import sources
 
-    monkeypatch.setattr(sources, "sources_for", lambda _: (interrupt,))
+    monkeypatch.setattr(sources, "sources_for", lambda *_: (interrupt,))
     done = collect("train")
     assert 130 == done.code
     assert "interrupted" == done.missing["the rest of the evidence"]
