@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -52,6 +52,7 @@ STANDARD_INPUT = "-"
 _SNIFF_BYTES = 1024
 _MANIFEST_LIMIT = 64 << 20
 _MOST_MISSING = 10_000
+_MOST_ATTEMPTS = 1_000
 _NEVER_READ = re.compile(r"case\.json(\.(gz|zst|zstd|bz2|xz))?", re.IGNORECASE)
 
 
@@ -419,12 +420,25 @@ def _missing_of(manifest: dict[str, object] | None) -> Iterator[Gap]:
             yield Gap(what=what, why=why, would_settle=settles, origin=origin)
 
 
-def _text_of(manifest: dict[str, object] | None, key: str) -> str | None:
+def attempts_of(manifest: Mapping[str, object] | None) -> Iterator[Mapping[str, object]]:
+    """The attempts that the cluster knew when the bundle was gathered."""
+    listed = None if manifest is None else manifest.get("attempts")
+    for entry in listed[:_MOST_ATTEMPTS] if isinstance(listed, list) else ():
+        if isinstance(entry, dict) and type(entry.get("attempt")) is int:
+            yield entry
+
+
+def time_in(entry: Mapping[str, object] | None, key: str) -> int | None:
+    """A time of a manifest."""
+    return _time_of(entry, key)
+
+
+def _text_of(manifest: Mapping[str, object] | None, key: str) -> str | None:
     value = None if manifest is None else manifest.get(key)
     return visible(value) if isinstance(value, str) and value else None
 
 
-def _time_of(manifest: dict[str, object] | None, key: str) -> int | None:
+def _time_of(manifest: Mapping[str, object] | None, key: str) -> int | None:
     text = _text_of(manifest, key)
     stamp = None if text is None else parse_rfc3339(text)
     return None if stamp is None else stamp[0]

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from gpufleet_cli.bundle import Target
+from gpufleet_cli.bundle import Target, attempts_of, time_in
 from gpufleet_cli.facts import Fact, Gap, JobNumbers, Origin, RankDump, Writes
 from gpufleet_cli.guard import guarded
 from gpufleet_cli.parsers.safe_pickle import no_collection
+from gpufleet_cli.plain_text import visible
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.build import build_case
 from gpufleet_cli.reason.subject import job_view, rank_rows
@@ -21,12 +22,14 @@ from gpufleet_cli.reason.summary import Told, facts_of, merge, summarise
 from gpufleet_cli.recommend import recommend
 from gpufleet_cli.rules import RULES, Rule
 from gpufleet_cli.verdict import (
+    AttemptView,
     Claim,
     Culprit,
     Explanation,
     FileRead,
     HardwareEvent,
     Hypothesis,
+    JobView,
     Kind,
     RankRow,
     Triage,
@@ -89,6 +92,7 @@ def decide(
     view = job_view(case)
     if view.name is None and target.job is not None:
         view = replace(view, name=target.job, namespace=view.namespace or target.namespace)
+    view = _with_attempts(view, target)
     return Triage(
         target_kind=target.kind,
         target_name=target.name,
@@ -103,6 +107,22 @@ def decide(
         missing=_missing(case, facts, broken, verdict.culprits),
         files=files,
     )
+
+
+def _with_attempts(view: JobView, target: Target) -> JobView:
+    """The attempts that a bundle's manifest lists, and which of them this is."""
+    listed = tuple(
+        AttemptView(
+            number=int(str(entry["attempt"])),
+            state=visible(str(entry.get("state"))),
+            started_ns=time_in(entry, "started_at"),
+            ended_ns=time_in(entry, "ended_at"),
+        )
+        for entry in attempts_of(target.manifest)
+    )
+    own = None if target.manifest is None else target.manifest.get("attempt")
+    number = own if type(own) is int and own >= 0 else view.attempt
+    return replace(view, attempts=listed, attempt=number) if listed else view
 
 
 def _propose(rule: Rule, case: Case) -> list[Hypothesis]:

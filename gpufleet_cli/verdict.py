@@ -268,8 +268,18 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    """One attempt as the cluster counts them. `state` is a word of its pods: failed, running, ..."""
+
+    number: int
+    state: str
+    started_ns: int | None
+    ended_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """What is known of the job."""
+    """What is known of the job. `attempts` where a manifest lists them."""
 
     name: str | None
     namespace: str | None
@@ -287,6 +297,7 @@ class JobView:
     checkpoint_interval_s: float | None
     watchdog_timeout_s: float | None
     ended_ns: int | None = None
+    attempts: tuple[AttemptView, ...] = ()
 
 
 RankStanding = Literal[

@@ -175,3 +175,27 @@ def test_names_say_something() -> None:
     banned = {"utils", "util", "helpers", "helper", "core", "common", "misc"}
     assert not banned & {part for path in modules() for part in path.relative_to(PACKAGE).parts}
     assert not banned & {path.stem for path in modules()}
+
+
+def test_only_commands_reach_the_cluster() -> None:
+    """What lies on disk is read without the live part, and the live part judges nothing."""
+    for path in modules():
+        name = shown(path)
+        reached = {
+            part(one.removeprefix("gpufleet_cli."))
+            for one in imports(path)
+            if one.startswith("gpufleet_cli.")
+        }
+        if part(name) not in ("live", "commands"):
+            assert "live" not in reached, name
+        if part(name) == "live":
+            assert not reached & {"reason", "rules", "render", "weigh", "triage"}, name
+
+
+def test_the_cluster_is_not_loaded_for_files() -> None:
+    """Commands import the live part, and with it the client library, inside functions."""
+    for path in modules():
+        if part(shown(path)) in ("commands", "cli", "entry"):
+            assert not [
+                one for one in imports(path, lazy=False) if one.startswith("gpufleet_cli.live")
+            ]

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-_DETAIL_CHARS = 200
+_DETAIL_CHARS = 800
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,7 @@ _ERROR_BODY = re.compile(
     rb"\A(?:\d{4}-\d\d-\d\dT\S{1,40} )?(?:unable to retrieve container logs for \S|failed to get container status\b"
     rb"|failed to try resolving symlinks\b|rpc error: code = NotFound\b|failed to read log file \")"
 )
+_ASKED = re.compile(r'\bGet "[^"]{1,2000}": ')  # the address of the log at the kubelet
 _TUNNEL = re.compile(
     r"no agent available|error dialing backend|proxy error from|use of closed network connection"
     r"|konnectivity|tunnel",
@@ -122,7 +123,7 @@ def read_log(answer: Answer) -> tuple[LogRead, str]:
         return what, f"the container has not started{f': {why}' if why else ''}"
     told = _TOLD[what]
     if what in (LogRead.KUBELET, LogRead.TUNNEL, LogRead.SERVING_CERT, LogRead.LOST, LogRead.ODD):
-        told = f"{told}: {answer.message}"
+        told = f"{told}: {_ASKED.sub('', answer.message)[:160]}"
     return what, told
 
 

@@ -25,6 +25,7 @@ BYTE_CAP = 24 << 20
 PART_BYTES = 16_384
 START_S = 120
 """A program may be silent so long after its start, while it imports."""
+PEEKED = 3
 DEEP_THREADS = 16
 TIMEOUT_S = 12.0
 SUSPECT_TIMEOUT_S = 6.0
@@ -215,6 +216,22 @@ def _whole_lines(data: bytes, *, begins_later: bool, is_torn: bool) -> bytes:
     if is_torn:
         data = data[: data.rfind(b"\n") + 1]
     return data
+
+
+def is_stalled(api: Api, pods: Sequence[Pod], now_ns: int) -> bool:
+    """Whether a few running pods of an attempt all wrote nothing for as long as a watchdog waits."""
+    tasks = [
+        task
+        for task in tasks_of(pods, frozenset())
+        if not task.previous and task.container in {pod.state.rank_container for pod in pods}
+    ]
+    newest = []
+    for task in tasks[:PEEKED]:
+        answer = ask(api, task, {"tailLines": 1})
+        at = log_depth.told_by(answer.body).newest_ns if answer.ok else None
+        newest.append(at)
+    known = [at for at in newest if at is not None]
+    return bool(known) and now_ns - max(known) > log_depth.DEFAULT_TIMEOUT_S * NS
 
 
 # --- Depth ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpufleet_cli.errors import SourceError, TargetError
-from gpufleet_cli.live import access, bundle_writer, choose_attempt, pack, sources
+from gpufleet_cli.live import access, bundle_writer, choose_attempt, pack, pod_logs, sources
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.choose_attempt import LOOKBACK_S
@@ -140,6 +140,7 @@ def _attempt(api: Api, job: Job, options: LiveOptions, say: Callable[[str], None
         at_ns=options.at_ns,
         lookback_s=options.lookback_s,
         now_ns=now,
+        is_stalled=len(job.attempts) > 1 and pod_logs.is_stalled(api, job.attempts[-1].pods, now),
     )
     told = choose_attempt.told(job.attempts, chosen, now)
     gang = "" if job.gang is None else f" of {job.gang}"

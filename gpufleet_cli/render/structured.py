@@ -22,6 +22,7 @@ from gpufleet_cli.timestamps import format_ns
 from gpufleet_cli.verdict import (
     SCHEMA,
     Alternative,
+    AttemptView,
     Claim,
     CollectiveRef,
     Culprit,
@@ -111,6 +112,7 @@ def _job(job: JobView) -> Json:
         "world_size_source": job.world_size_source,
         "nodes": job.nodes,
         "attempt": job.attempt,
+        **({"attempts": [_attempt(one) for one in job.attempts]} if job.attempts else {}),
         "state": str(job.state),
         "state_why": cut(job.state_why),
         "last_step": job.last_step,
@@ -121,6 +123,15 @@ def _job(job: JobView) -> Json:
         "checkpoint_interval_seconds": seconds(job.checkpoint_interval_s),
         "watchdog_timeout_seconds": seconds(job.watchdog_timeout_s),
         "ended_at": time_text(job.ended_ns),
+    }
+
+
+def _attempt(one: AttemptView) -> Json:
+    return {
+        "attempt": one.number,
+        "state": one.state,
+        "started_at": time_text(one.started_ns),
+        "ended_at": time_text(one.ended_ns),
     }
 
 

@@ -59,6 +59,8 @@ def _screen(triage: Triage, look: Look) -> list[str]:
 
 def _sections(triage: Triage, look: Look, *, most: int) -> Iterator[str]:
     yield headline(triage)
+    if len(triage.job.attempts) > 1:
+        yield fit(attempts_line(triage), WIDTH)
     yield ""
     yield _action_line(triage, look)
     yield from (
@@ -90,6 +92,22 @@ def headline(triage: Triage) -> str:
         if cell_width(text) <= WIDTH:
             return text
     return fit(" · ".join([fit(name, 30, keep_end=True), *rest]), WIDTH)
+
+
+def attempts_line(triage: Triage) -> str:
+    """`attempt 3 failed 03:51:19; attempt 4 has run 4m`: which one this is, and what came after."""
+    job = triage.job
+    own = next((one for one in job.attempts if one.number == job.attempt), job.attempts[-1])
+    newest = job.attempts[-1]
+    text = f"attempt {own.number} {own.state}"
+    if own.ended_ns is not None:
+        text += f" {clock(own.ended_ns)}"
+    if newest.number == own.number:
+        return f"{text}, the newest of {len(job.attempts)}"
+    text += f"; attempt {newest.number} "
+    if newest.state == "running" and newest.started_ns is not None and triage.as_of_ns is not None:
+        return f"{text}has run {max(0, triage.as_of_ns - newest.started_ns) // 60_000_000_000}m"
+    return text + newest.state
 
 
 def _action_line(triage: Triage, look: Look) -> str:

@@ -39,6 +39,7 @@ TABLE = [
     ),
     (status(500, KUBELET + "context deadline exceeded"), "kubelet-unreachable"),
     (status(500, KUBELET + "net/http: TLS handshake timeout"), "kubelet-unreachable"),
+    (status(500, KUBELET + "EOF"), "kubelet-unreachable"),
     (status(500, KUBELET + "remote error: tls: internal error"), "serving-cert"),
     (status(500, KUBELET + "x509: certificate signed by unknown authority"), "serving-cert"),
     (status(500, "No agent available"), "tunnel"),
@@ -68,6 +69,7 @@ def test_an_answer_means_one_thing(answer: Answer, expected: str) -> None:
     """By its code and its words; a person gets one line."""
     what, why = read_log(answer)
     assert LogRead(expected) is what
+    assert "containerLogs" not in why, "the address says nothing to a person"
     assert "\n" not in why and (why != "") is (what is not LogRead.HAD)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,44 @@ def test_attempts_by_replacement() -> None:
     ]
     found = attempts_of(pods_of(made))
     assert [["t-0-a", "t-1-a"], ["t-0-a", "t-1-b"]] == [[p.name for p in a.pods] for a in found]
+
+
+def test_the_failed_attempt_is_the_subject_while_it_is_fresh(
+    fake: FakeApi, fake_kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even when a younger one runs; the report says so. `--attempt` chooses, unless that one stalled."""
+    now = datetime.now(UTC)
+
+    def ago(minutes: float) -> str:
+        return f"{now - timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"
+
+    fake.add(JOBSETS.format("ml"), named("js"))
+    ended = {"terminated": {"exitCode": 1, "finishedAt": ago(30), "startedAt": ago(90)}}
+    restart = "jobset.sigs.k8s.io/restart-attempt"
+    for attempt, more in (
+        (0, {"state": ended, "phase": "Failed", "created": ago(90)}),
+        (1, {"created": ago(4)}),
+    ):
+        labels = {SET_NAME: "js", restart: str(attempt)}
+        fake.add("/api/v1/namespaces/ml/pods", fake_api.pod(f"w-{attempt}", labels=labels, **more))  # type: ignore[arg-type]
+        fake.logs[f"w-{attempt}", "trainer"] = f"{ago(1)} [rank0]: step 5 loss 1\n".encode()
+    config = ["--kubeconfig", str(fake_kubeconfig)]
+    main(["triage", "js", "-o", "json", *config])
+    found = json.loads(capsys.readouterr().out)["job"]
+    assert (0, ["failed", "running"]) == (
+        found["attempt"],
+        [one["state"] for one in found["attempts"]],
+    )
+    main(["triage", "js", *config])
+    assert "; attempt 1 has run 4m" in capsys.readouterr().out.splitlines()[1]
+    main(["triage", "js", "-o", "json", "--attempt", "1", *config])
+    assert 1 == json.loads(capsys.readouterr().out)["job"]["attempt"]
+    main(["triage", "js", "-o", "json", "--lookback", "10m", *config])
+    assert 1 == json.loads(capsys.readouterr().out)["job"]["attempt"]
+    assert 2 == main(["triage", "js", "--attempt", "7", *config])
+    assert "no attempt 7 in the cluster; there are: 0, 1" in capsys.readouterr().err
+    fake.logs["w-1", "trainer"] = f"{ago(20)} [rank0]: step 5 loss 1\n".encode()
+    main(["triage", "js", "-o", "json", *config])
+    assert 1 == json.loads(capsys.readouterr().out)["job"]["attempt"], (
+        "it stalled, and that is newer"
+    )
