@@ -16,6 +16,7 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
+from gpufleet_cli.commands.cache import cache
 from gpufleet_cli.commands.collect import collect
 from gpufleet_cli.commands.drill import drill
 from gpufleet_cli.commands.dumps import dumps
@@ -30,7 +31,7 @@ from gpufleet_cli.errors import ExitCode, GpufleetError
 from gpufleet_cli.plain_text import visible
 
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
-COMMANDS = (triage, collect, ranks, dumps, explain, node, nodes, xid, drill)
+COMMANDS = (triage, collect, ranks, dumps, explain, node, nodes, xid, drill, cache)
 
 _HELP = "Which rank stopped this training job, what is under it, and what to do about it."
 _EPILOG = (

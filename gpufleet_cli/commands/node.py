@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +11,10 @@ from gpufleet_cli.commands.cluster_api import connected
 from gpufleet_cli.commands.options import one_of
 from gpufleet_cli.commands.output import emit, look
 from gpufleet_cli.settings import Settings
+
+if TYPE_CHECKING:
+    from gpufleet_cli.live.api import Api
+    from gpufleet_cli.node_card import NodeCard
 
 
 def node(
@@ -25,7 +30,9 @@ def node(
     from gpufleet_cli.live.node_look import look_at
     from gpufleet_cli.render.node_page import node_json, node_text
 
-    card = look_at(connected(settings), name.removeprefix("node/"))
+    api = connected(settings)
+    card = look_at(api, name.removeprefix("node/"))
+    _remember(api, settings, (card,))
     emit(node_json(card) if output == "json" else node_text(card, look(settings)))
 
 
@@ -38,8 +45,17 @@ def nodes(*, settings: Settings) -> None:
     from gpufleet_cli.live.node_look import look_at_all
     from gpufleet_cli.render.node_page import nodes_json, nodes_text
 
-    fleet = look_at_all(connected(settings))
+    api = connected(settings)
+    fleet = look_at_all(api)
+    _remember(api, settings, fleet.cards)
     if output == "json":
         emit(nodes_json(fleet.cards, fleet.missing))
     else:
         emit(nodes_text(fleet.cards, fleet.missing, look(settings)))
+
+
+def _remember(api: Api, settings: Settings, cards: Iterable[NodeCard]) -> None:
+    """Names for completion."""
+    from gpufleet_cli.live import name_cache, names_met
+
+    name_cache.remember(api.access, settings.kubeconfig, names_met.of_cards(cards))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -81,7 +81,7 @@ def _near(api: Api, name: str) -> str:
     """Names that look like the one that is not there."""
     import difflib
 
-    names = [n for o in api.list(NODES, kind="nodes").items if (n := _name(o))]
+    names = [n for o in api.list(NODES, kind="nodes").items if (n := name_of(o))]
     near = [one for one in names if one.startswith(name)][:3]
     near = near or difflib.get_close_matches(name, names, 3, 0.8)
     return f"did you mean {', '.join(near)}?" if near else "gpufleet nodes lists them"
@@ -117,7 +117,7 @@ def _pods_on(api: Api, name: str, missing: list[Missing]) -> list[Pod] | None:
 def _by_namespace(api: Api, query: dict[str, str]) -> tuple[list[Object], list[str]]:
     listed = api.list("/api/v1/namespaces", kind="namespaces")
     own = api.access.namespace
-    names = [own, *(n for o in listed.items if (n := _name(o)) and n != own)][:MOST_NAMESPACES]
+    names = [own, *(n for o in listed.items if (n := name_of(o)) and n != own)][:MOST_NAMESPACES]
     asked = threads.each(
         lambda space: api.list(f"/api/v1/namespaces/{space}/pods", query, kind="pods"),
         names,
@@ -191,7 +191,7 @@ class _Named(msgspec.Struct):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
 
 
-def _name(raw: bytes | msgspec.Raw) -> str:
+def name_of(raw: bytes | msgspec.Raw) -> str:
     """The name alone: cheap where the object is not needed."""
     try:
         return msgspec.json.decode(raw, type=_Named).metadata.name
@@ -227,7 +227,7 @@ def look_at_all(api: Api) -> Fleet:
     lists: dict[str, Listed] = {task[0]: listed for task, listed in asked}
     missing: list[Missing] = []
     nodes = _all(lists, NODES, "nodes", missing)
-    leases = {_name(raw): raw for raw in _all(lists, LEASES, "leases", missing)}
+    leases = {name_of(raw): raw for raw in _all(lists, LEASES, "leases", missing)}
     pods = _gpu_pods(api, lists, missing)
     if not nodes:
         why = missing[0].why if missing else "there is none"
@@ -243,7 +243,7 @@ def look_at_all(api: Api) -> Fleet:
         mates.setdefault(node_gangs.job_of(pod, {}), []).append(pod)
     cards = []
     for raw in nodes:
-        node, lease = _object(raw), leases.get(_name(raw))
+        node, lease = _object(raw), leases.get(name_of(raw))
         name = js.text_at(node, "metadata", "name") or "?"
         own = held.get(name, [])
         jobs = {node_gangs.job_of(pod, {}) for pod in own}
@@ -286,6 +286,11 @@ def _gpu_pods(api: Api, lists: dict[str, Listed], missing: list[Missing]) -> lis
         why = f"not allowed in all namespaces; read in {shown}"
         missing.append(Missing(what="pods of other namespaces", why=why))
     else:
-        raws = _all(lists, "/api/v1/pods", "pods", missing)
-        found = [_object(raw) for raw in raws if any(mark in bytes(raw) for mark in GPU_MARKS)]
+        return pods_with_gpus(_all(lists, "/api/v1/pods", "pods", missing))
+    return [pod for pod in pods_of(found) if pod.state.gpus]
+
+
+def pods_with_gpus(raws: Iterable[msgspec.Raw]) -> list[Pod]:
+    """The pods among raw items that ask for GPUs; the others are not even decoded."""
+    found = [_object(raw) for raw in raws if any(mark in bytes(raw) for mark in GPU_MARKS)]
     return [pod for pod in pods_of(found) if pod.state.gpus]
