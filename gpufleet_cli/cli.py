@@ -16,10 +16,12 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
+from gpufleet_cli.commands.cache import cache
 from gpufleet_cli.commands.collect import collect
 from gpufleet_cli.commands.drill import drill
 from gpufleet_cli.commands.dumps import dumps
 from gpufleet_cli.commands.explain import explain
+from gpufleet_cli.commands.node import node, nodes
 from gpufleet_cli.commands.options import root_options, splice
 from gpufleet_cli.commands.output import silence
 from gpufleet_cli.commands.ranks import ranks
@@ -29,7 +31,7 @@ from gpufleet_cli.errors import ExitCode, GpufleetError
 from gpufleet_cli.plain_text import visible
 
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
-COMMANDS = (triage, collect, ranks, dumps, explain, xid, drill)
+COMMANDS = (triage, collect, ranks, dumps, explain, node, nodes, xid, drill, cache)
 
 _HELP = "Which rank stopped this training job, what is under it, and what to do about it."
 _EPILOG = (

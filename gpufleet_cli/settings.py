@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpufleet_cli import completion
 from gpufleet_cli.errors import UsageError
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -55,12 +55,7 @@ def keeps_state() -> bool:
 
 def cache_folder() -> Path:
     """`gpufleet/` under the user's cache folder, as the platform and XDG name it."""
-    stated = os.environ.get("XDG_CACHE_HOME")
-    if stated and Path(stated).is_absolute():
-        return Path(stated) / "gpufleet"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "gpufleet"
-    return Path.home() / ".cache" / "gpufleet"
+    return Path(completion.cache_folder(dict(os.environ)))
 
 
 def wants_color(settings: Settings, *, is_terminal: bool) -> bool:

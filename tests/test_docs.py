@@ -111,10 +111,11 @@ def test_schema_names_every_word() -> None:
 
 
 def test_scripts_and_version() -> None:
-    """Two commands, one program."""
+    """Two commands, one program; and what kubectl asks for its completion."""
     assert PROJECT["project"]["scripts"] == {
         "gpufleet": "gpufleet_cli.entry:main",
         "kubectl-gpufleet": "gpufleet_cli.entry:main",
+        "kubectl_complete-gpufleet": "gpufleet_cli.entry:complete_for_kubectl",
     }
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 

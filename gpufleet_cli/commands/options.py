@@ -8,11 +8,13 @@ them in its `--help` and none of them repeats the list.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import wraps
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -148,6 +150,39 @@ def _global_options(  # a signature to splice, never called
     raise NotImplementedError
 
 
+def _install_completion(*, value: bool) -> None:
+    """For the shell that $SHELL names; Typer knows where each keeps its completions."""
+    if not value:
+        return
+    from typer.completion import get_completion_inspect_parameters, install
+
+    shell = PurePath(os.environ.get("SHELL", "")).name
+    if shell not in ("bash", "zsh", "fish"):
+        raise UsageError(
+            f"$SHELL is {shell or 'not set'}: completion is for bash, zsh and fish",
+            hint="SHELL=bash gpufleet --install-completion",
+        )
+    get_completion_inspect_parameters()
+    _, place = install(shell=shell, prog_name="gpufleet", complete_var="_GPUFLEET_COMPLETE")
+    sys.stdout.write(f"{place}: completion for {shell}; a new shell has it\n")
+    raise typer.Exit(0)
+
+
+def _root_only(  # a signature to splice, never called
+    *,
+    install_completion: Annotated[
+        bool,
+        typer.Option(
+            "--install-completion",
+            help="Set up TAB for the shell of $SHELL.",
+            callback=_install_completion,
+            is_eager=True,
+        ),
+    ] = False,
+) -> None:
+    raise NotImplementedError
+
+
 def _input_options(  # a signature to splice, never called
     *,
     as_of: Annotated[
@@ -237,7 +272,7 @@ def root_options() -> Command:
             sys.stdout.write(ctx.get_help() + "\n")
 
     context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    _sign(root, [context, *_parameters(_global_options)])
+    _sign(root, [context, *_parameters(_global_options), *_parameters(_root_only)])
     return root
 
 

@@ -12,7 +12,7 @@ from gpufleet_cli.commands.options import Inputs
 from gpufleet_cli.commands.output import say
 from gpufleet_cli.commands.progress import shown
 from gpufleet_cli.errors import UsageError
-from gpufleet_cli.settings import Settings
+from gpufleet_cli.settings import Settings, keeps_state
 
 if TYPE_CHECKING:
     from gpufleet_cli.evidence import Target
@@ -61,7 +61,12 @@ def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
     from gpufleet_cli.triage import triage_target
 
     with shown(len(read.evidences)) as told:
-        return triage_target(read, numbers, as_of_ns=as_of_ns, told=told)
+        found = triage_target(read, numbers, as_of_ns=as_of_ns, told=told)
+    if keeps_state():
+        from gpufleet_cli.live.name_cache import remember_ranks
+
+        remember_ranks(one.rank for one in found.ranks)
+    return found
 
 
 def is_job(target: str | None, selector: str | None) -> bool:

@@ -138,6 +138,14 @@ def _names(merged: Any) -> str:  # noqa: ANN401
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
+def context_names(kubeconfig: str | None = None) -> list[str]:
+    """The contexts of the kubeconfig; none where there is no file."""
+    chosen = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    files = [str(Path(one).expanduser()) for one in chosen.split(os.pathsep) if one]
+    there = [one for one in files if Path(one).exists()]
+    return sorted(_contexts(_merged(there))) if there else []
+
+
 def _context_of(merged: Any, name: str) -> Mapping[str, object]:  # noqa: ANN401
     contexts = _contexts(merged)
     if name not in contexts:

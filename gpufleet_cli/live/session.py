@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpufleet_cli.errors import SourceError, TargetError
-from gpufleet_cli.live import access, bundle_writer, choose_attempt, pack, pod_logs, sources
+from gpufleet_cli.live import (
+    access,
+    bundle_writer,
+    choose_attempt,
+    name_cache,
+    names_met,
+    pack,
+    pod_logs,
+    sources,
+)
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.choose_attempt import LOOKBACK_S
@@ -63,6 +72,9 @@ def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     folder = pack.working_folder(place) if is_packed else place
     sink = bundle_writer.open_folder(folder)
     _same_attempt(sink, attempt, folder)
+    nodes = [pod.state.node for pod in attempt.pods]
+    met = names_met.of_pods(nodes, job.name, job.namespace)
+    name_cache.remember(api.access, options.kubeconfig, met)
     found = gather(api, job, attempt, sink, hooks, sources.sources_for(options, api.access.context))
     return finished(
         sink,

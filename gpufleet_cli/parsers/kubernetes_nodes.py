@@ -122,14 +122,15 @@ def _bad(conditions: list[object]) -> Iterator[Condition]:
     that the kubelet is gone, which Ready says already."""
     for condition in conditions:
         found = _read(condition)
-        if found is None or not _is_known(found[0]):
+        if found is None or not is_known(found[0]):
             continue
         is_bad = found[1] == "False" if found[0] in _BAD_WHEN_NOT_TRUE else found[1] == "True"
         if is_bad:
             yield found
 
 
-def _is_known(kind: str) -> bool:
+def is_known(kind: str) -> bool:
+    """Whether a source at hand says what a condition of this type means."""
     return (
         kind in _BAD_WHEN_TRUE
         or kind in _BAD_WHEN_NOT_TRUE
@@ -140,11 +141,15 @@ def _is_known(kind: str) -> bool:
 def _doubtful(conditions: list[object]) -> Iterator[Condition]:
     for condition in conditions:
         found = _read(condition)
-        if found is None or found[0] == "Ready" or _is_known(found[0]) or found[0] in _GOOD_NEWS:
+        if found is None or found[0] == "Ready" or is_known(found[0]) or found[0] in _GOOD_NEWS:
             continue
-        is_positive = found[0].endswith(("Ready", "Healthy", "Available"))
-        if found[1] == ("False" if is_positive else "True"):
+        if found[1] == ("False" if is_positive(found[0]) else "True"):
             yield found
+
+
+def is_positive(kind: str) -> bool:
+    """Whether True is the good value of this type: all that end so, whoever writes them."""
+    return kind.endswith(("Ready", "Healthy", "Available")) or kind in _GOOD_NEWS
 
 
 def _by_label(labels: Mapping[str, str]) -> Iterator[Condition]:

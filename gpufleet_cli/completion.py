@@ -1,0 +1,244 @@
+"""Names for the shell's TAB, from a file that earlier runs wrote: no network, no library, no clock.
+
+The entry point asks here before anything else is imported; what is no place for a name (a command, an
+option) is left to Typer. The files lie in `gpufleet/names/` of the user's cache folder, one per context:
+lines of `KIND<TAB>NAME`, a job with its namespace behind it.
+"""
+
+import os
+import sys
+
+VARIABLE = "_GPUFLEET_COMPLETE"
+# Options that take a value: the word behind them is no command and no target.
+WITH_VALUE = frozenset(
+    {
+        "-o", "--output", "--deadline", "--context", "--kubeconfig", "-n", "--namespace",
+        "--as-of", "--world-size", "--gpus-per-node", "--state", "--checkpoint-interval",
+        "--last-checkpoint-at", "--last-checkpoint-step", "--step-seconds", "--watchdog-timeout",
+        "--restart", "-l", "--selector", "--attempt", "--at", "--lookback", "--dumps",
+        "--prometheus", "--log-store", "--kernel-logs", "--save", "--to", "--redact-again",
+        "--rank", "--class", "--seed", "--ranks", "--lost", "--score",
+        "--id", "--kind", "--node", "--action",
+    }
+)  # fmt: skip
+_BY_OPTION = {
+    "--context": "context", "-n": "namespace", "--namespace": "namespace", "--rank": "rank",
+}  # fmt: skip
+_BY_COMMAND = {
+    "node": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
+    "explain": "job", "xid": "xid", "cache": "cache",
+}  # fmt: skip
+_FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain"})
+
+Match = tuple[list[str], bool]
+"""The names, and whether files may stand there as well."""
+
+
+def answer(environment: dict[str, str]) -> int | None:
+    """What the shell wants, written to standard output; None where Typer has to answer."""
+    how = environment.get(VARIABLE, "")
+    if how == "complete_bash":
+        words = environment.get("COMP_WORDS", "").split("\n")
+        words = words[: int(environment.get("COMP_CWORD") or 0) + 1]
+        words, cut = _whole(words)
+    elif how in ("complete_zsh", "complete_fish"):
+        words, cut = environment.get("_TYPER_COMPLETE_ARGS", "").split(" "), 0
+        words = [word for word in words[:-1] if word] + words[-1:]
+    else:
+        return None
+    found = matches(words, environment)
+    if found is None:
+        return None
+    names, files_too = found
+    if how == "complete_zsh":
+        _write(_for_zsh(names, files_too=files_too))
+    elif environment.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
+        return 0 if names else 1
+    else:
+        _write("".join(f"{name[cut:]}\n" for name in names))
+    return 0
+
+
+def for_kubectl(words: list[str], environment: dict[str, str]) -> int | None:
+    """`kubectl_complete-gpufleet WORDS`: names, and a last line for Cobra (4: no files, 0: files too)."""
+    found = matches(["gpufleet", *words], environment)
+    if found is None:
+        return None
+    names, files_too = found
+    _write("".join(f"{name}\n" for name in names) + (":0\n" if files_too else ":4\n"))
+    return 0
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _for_zsh(names: list[str], *, files_too: bool) -> str:
+    """A line that the shell evaluates: names of our files hold nothing that a quote would not hold."""
+    told = f"compadd -- {' '.join(_quoted(name) for name in names)}" if names else ""
+    return f"{told}; _files\n" if files_too and told else f"{told or '_files'}\n"
+
+
+def _quoted(name: str) -> str:
+    return "'" + name.replace("'", "") + "'"
+
+
+def _whole(words: list[str]) -> tuple[list[str], int]:
+    """bash breaks words at `:` and `=`; put together again, and how much of the last one it will keep."""
+    found: list[str] = []
+    cut = 0
+    joined = False
+    for word in words:
+        if word in (":", "=") and found:
+            found[-1] += word
+            cut, joined = len(found[-1]), True
+        elif joined:
+            found[-1] += word
+            joined = False
+        else:
+            found.append(word)
+            cut = 0
+    if found and found[-1].startswith("--") and "=" in found[-1]:
+        option, _, value = found.pop().partition("=")
+        found += [option, value]
+        cut = max(0, cut - len(option) - 1)
+    return found, cut
+
+
+def matches(words: list[str], environment: dict[str, str]) -> Match | None:
+    """The names that fit the last word, where a name can stand; None anywhere else."""
+    *before, current = words or [""]
+    given, options = [], {}
+    waits = ""
+    for word in before[1:]:
+        if waits:
+            options[waits] = word
+            waits = ""
+        elif word.startswith("-") and word != "-":
+            option, equals, value = word.partition("=")
+            if equals:
+                options[option] = value
+            elif option in WITH_VALUE:
+                waits = option
+        else:
+            given.append(word)
+    if waits:
+        kind = _BY_OPTION.get(waits)
+        return None if kind is None else (_names(kind, current, options, environment), False)
+    if current.startswith("-") or not given:
+        return None
+    kind = _BY_COMMAND.get(given[0])
+    if kind is None or (len(given) > 1 and kind != "xid"):
+        return None
+    return _names(kind, current, options, environment), given[0] in _FILES_TOO
+
+
+def _names(
+    kind: str, prefix: str, options: dict[str, str], environment: dict[str, str]
+) -> list[str]:
+    if kind == "cache":
+        return [one for one in ("refresh",) if one.startswith(prefix)]
+    if kind == "xid":
+        return [code for code in _xids() if code.startswith(prefix)]
+    if environment.get("GPUFLEET_NO_STATE") == "1":
+        return []
+    folder = names_folder(environment)
+    if kind == "rank":
+        return [rank for rank in _ranks(folder) if rank.startswith(prefix)]
+    if kind == "context":
+        return _kept(f"{folder}/contexts", kind, prefix, None)
+    chosen = options.get("--kubeconfig") or environment.get("KUBECONFIG") or ""
+    context = options.get("--context") or current_context(chosen, environment)
+    namespace = options.get("-n") or options.get("--namespace")
+    head = ""
+    if kind == "job" and "/" in prefix:  # KIND/NAME
+        head, prefix = prefix[: prefix.rindex("/") + 1], prefix[prefix.rindex("/") + 1 :]
+    found = _kept(file_of(folder, context, chosen), kind, prefix, namespace)
+    return [head + name for name in found] if head else found
+
+
+def _kept(path: str, kind: str, prefix: str, namespace: str | None) -> list[str]:
+    """The names of a kind in one file, each once, in the order of the file."""
+    start = f"{kind}\t{prefix}"
+    size = len(kind) + 1
+    found: dict[str, None] = {}
+    for line in _lines(path):
+        if line.startswith(start):
+            name, _, place = line[size:].partition("\t")
+            if namespace is None or kind != "job" or place == namespace:
+                found[name] = None
+    return list(found)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123  pathlib costs
+            return lines.read().split("\n")
+    except OSError:
+        return []
+
+
+def _ranks(folder: str) -> list[str]:
+    """Those of the last triage, kept as runs: `0-1023`."""
+    found: list[str] = []
+    for line in _lines(f"{folder}/ranks"):
+        first, _, last = line.partition("-")
+        if first.isdecimal() and last.isdecimal():
+            found.extend(str(rank) for rank in range(int(first), int(last) + 1))
+    return found
+
+
+def _xids() -> list[str]:
+    """The codes of the catalogue: what stands first in a row."""
+    place = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  pathlib costs
+    heads = (line.split(",", 1)[0].strip('"') for line in _lines(f"{place}/data/{XID_TABLE}"))
+    return list(dict.fromkeys(head for head in heads if head.isdecimal()))
+
+
+XID_TABLE = "xid.csv"
+
+
+# --- Where the files are --------------------------------------------------------------------------
+
+
+def cache_folder(environment: dict[str, str]) -> str:
+    """`gpufleet` under the user's cache folder, as the platform and XDG name it."""
+    stated = environment.get("XDG_CACHE_HOME", "")
+    if stated.startswith("/"):
+        return f"{stated}/gpufleet"
+    home = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  pathlib costs
+    return f"{home}/{'Library/Caches' if sys.platform == 'darwin' else '.cache'}/gpufleet"
+
+
+def names_folder(environment: dict[str, str]) -> str:
+    return f"{cache_folder(environment)}/names"
+
+
+def file_of(folder: str, context: str, kubeconfig: str) -> str:
+    """One file per context; of the same name in another kubeconfig it is another one."""
+    from zlib import crc32
+
+    name = "".join(char if char.isalnum() or char in "._-" else "_" for char in context)[:100]
+    mark = crc32(f"{context}\n{kubeconfig}".encode("utf-8", "surrogateescape"))
+    return f"{folder}/{name}-{mark:08x}"
+
+
+def current_context(kubeconfig: str, environment: dict[str, str]) -> str:
+    """The line `current-context:` of the first file that has one; YAML or JSON, and no parser."""
+    home = environment.get("HOME", "")
+    for path in (kubeconfig or f"{home}/.kube/config").split(os.pathsep):
+        if path.startswith("~/"):
+            path = home + path[1:]
+        for line in _lines(path):
+            before, key, rest = line.partition("current-context")
+            if not key or (before.rstrip("\"'").strip(" ") not in ("", "{") and before[-1] != '"'):
+                continue
+            value = rest.lstrip("\"'").lstrip().removeprefix(":").strip()
+            if value[:1] in ("'", '"'):
+                found = value[1:].partition(value[0])[0]
+            else:
+                found = value.split(" ", 1)[0].rstrip(",")
+            if found:
+                return found
+    return ""

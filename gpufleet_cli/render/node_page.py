@@ -1,0 +1,412 @@
+"""One node in one screen, and all nodes a line each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpufleet_cli.node_card import (
+    HeldGang,
+    Missing,
+    NodeCard,
+    NodeCondition,
+    NodeCordon,
+    XidSeen,
+)
+from gpufleet_cli.render.clean import clean
+from gpufleet_cli.render.layout import (
+    WIDTH,
+    Look,
+    clock,
+    counted,
+    date_clock,
+    duration,
+    fit,
+    labelled,
+    pad,
+)
+from gpufleet_cli.timestamps import format_ns
+
+Json = dict[str, object]
+_DAY_NS = 86_400_000_000_000
+MOST_PODS = 4
+MOST_XIDS = 6
+
+
+# --- One node -------------------------------------------------------------------------------------
+
+
+def node_text(card: NodeCard, look: Look) -> str:
+    """The card at 80 columns."""
+    card = clean(card, unicode=look.unicode)
+    lines = [*_head(card, look), ""]
+    lines += _gangs(card)
+    lines += _gpus(card, look)
+    lines += _lease(card, look)
+    lines += _conditions(card, look)
+    lines += _taints(card)
+    lines += _cordon(card, look)
+    lines += _xids(card)
+    lines += _machine(card)
+    for note in card.notes:
+        lines += labelled("note      ", note, most=2)
+    lines += _not_seen(card.missing)
+    return look.finish(lines)
+
+
+def _head(card: NodeCard, look: Look) -> list[str]:
+    where = f" in {card.context}" if card.context else ""
+    state = state_words(card)
+    style = "bad" if card.is_ill else "warn" if card.cordon else "good"
+    head = f"{card.name}{where} · "
+    line = fit(head, WIDTH - len(state)) + look.paint(state, style)
+    return [line]
+
+
+def state_words(card: NodeCard) -> str:
+    """`NotReady, cordoned`, `silent`, `Ready`."""
+    words = []
+    if card.ready is not None:
+        words.append("Ready" if card.ready == "True" else "NotReady")
+    if card.is_silent and card.ready == "True":
+        words.append("silent")
+    if card.gpus.lost:
+        words.append(f"{counted(card.gpus.lost, 'GPU')} lost")
+    others = len([one for one in card.bad if one.kind != "Ready"])
+    if others and not card.gpus.lost:
+        words.append("ill")
+    if card.cordon is not None:
+        words.append("cordoned")
+    return ", ".join(words) or "not known"
+
+
+def _gangs(card: NodeCard) -> Iterator[str]:
+    if not card.gangs:
+        told = "none" if card.other_pods is not None else "not known"
+        yield from labelled("gang      ", told)
+    for gang in card.gangs:
+        yield from _gang(gang)
+    if card.other_pods:
+        yield from labelled("          ", f"and {counted(card.other_pods, 'pod')} without a GPU")
+
+
+def _gang(gang: HeldGang) -> Iterator[str]:
+    here = counted(len(gang.pods), "pod")
+    of = f" of {gang.size:,}" if gang.size else ""
+    over = " (over: holds it no more)" if gang.is_over else ""
+    text = f"{gang.name} in {gang.namespace} ({gang.kind}): {here}{of}, {counted(gang.gpus, 'GPU')}"
+    yield from labelled("gang      ", text + over)
+    for pod in gang.pods[:MOST_PODS]:
+        ranks = ""
+        if pod.ranks is not None:
+            first, last = pod.ranks
+            ranks = f"rank {first}" if first == last else f"ranks {first}-{last}"
+        tail = f"  {pod.phase}  {ranks}".rstrip()
+        yield "            " + fit(pod.name, WIDTH - 12 - len(tail), keep_end=True) + tail
+    if len(gang.pods) > MOST_PODS:
+        yield f"            and {counted(len(gang.pods) - MOST_PODS, 'more pod')}"
+    if gang.ranks_by is not None:
+        yield from labelled("            ", f"ranks by {gang.ranks_by}", indent=0)
+    elif not gang.is_over:
+        told = f"ranks: only its logs tell: gpufleet ranks {gang.name} -n {gang.namespace}"
+        yield from labelled("            ", told, indent=0)
+
+
+def _gpus(card: NodeCard, look: Look) -> Iterator[str]:
+    gpus = card.gpus
+    if gpus.capacity is None:
+        yield from labelled("GPUs      ", "none that the node tells of")
+        return
+    text = f"{gpus.capacity} x {gpus.product}" if gpus.product else f"{gpus.capacity}"
+    if gpus.allocatable is not None:
+        text += f", {gpus.allocatable} allocatable"
+    text += f", {gpus.held} held by pods"
+    if gpus.driver:
+        text += f"; driver {gpus.driver}"
+    yield from labelled("GPUs      ", text)
+    if gpus.lost:
+        told = f"{counted(gpus.lost, 'GPU')} LOST: the device plugin does not offer it any more"
+        yield from _painted("          ", told, look, "bad")
+
+
+def _painted(label: str, text: str, look: Look, style: str) -> Iterator[str]:
+    for line in labelled(label, text):
+        yield look.paint(line, style)
+
+
+def _lease(card: NodeCard, look: Look) -> Iterator[str]:
+    if card.renewed_ns is None or card.lease_age_s is None:
+        return
+    age = duration(card.lease_age_s)
+    at = _when(card.renewed_ns, card.read_at_ns)
+    if card.is_silent:
+        told = f"last renewed {at}, {age} ago: node or network dead since then"
+        yield from _painted("lease     ", told, look, "bad")
+    else:
+        yield from labelled("lease     ", f"renewed {age} ago: its kubelet is alive")
+
+
+def _when(ns: int | None, now_ns: int) -> str:
+    """A clock time today, with the date before."""
+    if ns is None:
+        return "?"
+    return clock(ns) if abs(now_ns - ns) < _DAY_NS / 2 else date_clock(ns)
+
+
+def _conditions(card: NodeCard, look: Look) -> Iterator[str]:
+    told = [one for one in card.conditions if one.mark != "fine"]
+    fine = [one.kind for one in card.conditions if one.mark == "fine"]
+    for one in told:
+        yield from _condition(one, card.read_at_ns, look)
+    if fine:
+        shown = ", ".join(fine) if look.verbose or not told else counted(len(fine), "other")
+        yield from labelled("fine      ", shown, most=None if look.verbose else 2)
+
+
+def _condition(one: NodeCondition, now_ns: int, look: Look) -> Iterator[str]:
+    is_bad = one.mark == "bad"
+    since = f" since {_when(one.since_ns, now_ns)}" if one.since_ns is not None else ""
+    label = "ill       " if is_bad else "3rd party "
+    reason = f" ({one.reason})" if one.reason else ""
+    head = f"{one.kind}={one.status}{since}{reason}"
+    yield from _painted(label, head, look, "bad" if is_bad else "warn")
+    if is_bad:
+        told = f"{one.words} [{one.source}]" if one.words and one.source else one.words or ""
+    else:
+        told = "no manual at hand says what it means: shown, not scored"
+    if told:
+        yield from labelled("            ", told, indent=0, most=2)
+    if one.message:
+        yield from labelled("            ", f"says: {one.message}", indent=0, most=2)
+    if one.repair_at_ns is not None:
+        left_s = (one.repair_at_ns - now_ns) / 1e9
+        when = f"in {duration(left_s)}" if left_s > 0 else "any time now"
+        told = f"auto repair may reboot or replace it {when}: collect the evidence first"
+        yield from _painted("          ", told, look, "warn")
+
+
+def _taints(card: NodeCard) -> Iterator[str]:
+    label = "taints    "
+    for taint in card.taints:
+        text = taint.shown if taint.words is None else f"{taint.shown} ({taint.words})"
+        yield from labelled(label, text, most=2)
+        label = "          "
+
+
+def _cordon(card: NodeCard, look: Look) -> Iterator[str]:
+    if card.cordon is None:
+        return
+    yield from _painted("cordoned  ", cordon_words(card.cordon, card.read_at_ns), look, "warn")
+
+
+def cordon_words(cordon: NodeCordon, now_ns: int) -> str:
+    """`by anna at 03:50:11: XID 79 (incident ..., by gpufleet's annotations)`."""
+    by = f"by {cordon.by}" if cordon.by else "by whom is not told"
+    at = f" at {_when(cordon.at_ns, now_ns)}" if cordon.at_ns is not None else ""
+    reason = f": {cordon.reason}" if cordon.reason else ""
+    details = [f"incident {cordon.incident}"] if cordon.incident else []
+    details += [f"told by {cordon.told_by}"] if cordon.told_by else []
+    return f"{by}{at}{reason}" + (f" ({', '.join(details)})" if details else "")
+
+
+def _xids(card: NodeCard) -> Iterator[str]:
+    if card.xids is None:
+        return
+    if not card.xids:
+        yield from labelled("XIDs      ", "none in the metrics of 30 days")
+        return
+    newest = sorted(card.xids, key=lambda one: -one.at_ns)
+    label = "XIDs      "
+    for one in newest[:MOST_XIDS]:
+        gpu = f" GPU {one.gpu_index}" if one.gpu_index is not None else ""
+        pod = f", {one.namespace}/{one.pod}" if one.pod else ""
+        yield from labelled(label, f"{date_clock(one.at_ns)} XID {one.xid}{gpu}{pod}", most=1)
+        label = "          "
+    if len(newest) > MOST_XIDS:
+        yield from labelled(label, f"and {len(newest) - MOST_XIDS} more in 30 days")
+
+
+def _machine(card: NodeCard) -> Iterator[str]:
+    parts = []
+    if card.created_ns is not None:
+        parts.append(f"registered {date_clock(card.created_ns)}")
+    if card.boot_id is not None:
+        parts.append(f"boot {card.boot_id}")
+    if card.provider_id is not None:
+        parts.append(card.provider_id)
+    if card.place is not None:
+        parts.append(card.place)
+    if parts:
+        yield from labelled("machine   ", ", ".join(parts), most=2)
+
+
+def _not_seen(missing: Sequence[Missing]) -> Iterator[str]:
+    told = "; ".join(f"{one.what} ({one.why})" for one in missing)
+    if told:
+        yield from labelled("Not seen: ", told, most=3)
+
+
+# --- All nodes ------------------------------------------------------------------------------------
+
+
+def nodes_text(cards: Sequence[NodeCard], missing: Sequence[Missing], look: Look) -> str:
+    """A line for each node with GPUs or with an illness, worst first."""
+    cards = [clean(card, unicode=look.unicode) for card in cards]
+    shown = [one for one in cards if look.verbose or one.gpus.capacity or one.is_ill or one.cordon]
+    width = min(max((len(one.name) for one in shown), default=4), 32)
+    lines = [f"{pad('NODE', width)}  GPUS  {pad('STATE', 20)}  GANG"]
+    for one in shown:
+        lines.append(_line(one, width, look))
+        why = _why(one)
+        if why:
+            lines.append(fit(f"    {why}", WIDTH))
+    hidden = len(cards) - len(shown)
+    if hidden:
+        lines += ["", f"{counted(hidden, 'node')} without GPUs not shown; -v shows all"]
+    lines += _not_seen(missing)
+    return look.finish(lines)
+
+
+def _line(card: NodeCard, width: int, look: Look) -> str:
+    gpus = card.gpus
+    count = "-" if gpus.capacity is None else f"{gpus.allocatable}/{gpus.capacity}"
+    style = "bad" if card.is_ill else "warn" if card.cordon else "plain"
+    held = [gang for gang in card.gangs if not gang.is_over]
+    gang = ", ".join(f"{one.namespace}/{one.name}" for one in held) or "-"
+    state = look.paint(pad(state_words(card), 20), style)
+    left = WIDTH - width - 30
+    return f"{pad(card.name, width)}  {pad(count, 4)}  {state}  {fit(gang, left)}"
+
+
+def _why(card: NodeCard) -> str:
+    """The worst thing of a node in a few words."""
+    if card.is_silent and card.lease_age_s is not None:
+        return f"silent for {duration(card.lease_age_s)}"
+    for one in card.bad:
+        since = f" since {_when(one.since_ns, card.read_at_ns)}" if one.since_ns else ""
+        return f"{one.kind}={one.status}{since} {one.words or one.reason}"
+    if card.cordon is not None:
+        return cordon_words(card.cordon, card.read_at_ns)
+    return ""
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def node_json(card: NodeCard) -> str:
+    return _dump({"node": node_document(clean(card))})
+
+
+def nodes_json(cards: Iterable[NodeCard], missing: Iterable[Missing]) -> str:
+    return _dump(
+        {
+            "nodes": [node_document(clean(card)) for card in cards],
+            "missing": [_missing(one) for one in clean(tuple(missing))],
+        }
+    )
+
+
+def _dump(document: Json) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def node_document(card: NodeCard) -> Json:
+    """Every field of the card by name; times in RFC 3339."""
+    gpus, cordon = card.gpus, card.cordon
+    return {
+        "name": card.name,
+        "context": card.context,
+        "server": card.server,
+        "read_at": _time(card.read_at_ns),
+        "ready": card.ready,
+        "ready_since": _time(card.ready_since_ns),
+        "ill": card.is_ill,
+        "lease": {
+            "renewed_at": _time(card.renewed_ns),
+            "age_seconds": None if card.lease_age_s is None else round(card.lease_age_s, 3),
+            "silent": card.is_silent,
+        },
+        "cordon": None
+        if cordon is None
+        else {
+            "by": cordon.by,
+            "told_by": cordon.told_by,
+            "at": _time(cordon.at_ns),
+            "reason": cordon.reason,
+            "incident": cordon.incident,
+        },
+        "conditions": [_condition_document(one) for one in card.conditions],
+        "taints": [{"taint": one.shown, "meaning": one.words} for one in card.taints],
+        "gpus": {
+            "product": gpus.product,
+            "capacity": gpus.capacity,
+            "allocatable": gpus.allocatable,
+            "lost": gpus.lost,
+            "held": gpus.held,
+            "driver": gpus.driver,
+        },
+        "gangs": [_gang_document(one) for one in card.gangs],
+        "other_pods": card.other_pods,
+        "uid": card.uid,
+        "created_at": _time(card.created_ns),
+        "boot_id": card.boot_id,
+        "provider_id": card.provider_id,
+        "place": card.place,
+        "notes": list(card.notes),
+        "xids": None if card.xids is None else [_xid(one) for one in card.xids],
+        "missing": [_missing(one) for one in card.missing],
+    }
+
+
+def _time(ns: int | None) -> str | None:
+    return None if ns is None else format_ns(ns)
+
+
+def _missing(one: Missing) -> Json:
+    return {"what": one.what, "why": one.why}
+
+
+def _condition_document(one: NodeCondition) -> Json:
+    return {
+        "type": one.kind,
+        "status": one.status,
+        "mark": one.mark,
+        "reason": one.reason,
+        "message": one.message,
+        "since": _time(one.since_ns),
+        "source": one.source,
+        "meaning": one.words,
+        "repair_at": _time(one.repair_at_ns),
+    }
+
+
+def _gang_document(gang: HeldGang) -> Json:
+    return {
+        "kind": gang.kind,
+        "name": gang.name,
+        "namespace": gang.namespace,
+        "size": gang.size,
+        "gpus": gang.gpus,
+        "over": gang.is_over,
+        "ranks_by": gang.ranks_by,
+        "pods": [
+            {
+                "name": pod.name,
+                "phase": pod.phase,
+                "gpus": pod.gpus,
+                "ranks": None if pod.ranks is None else list(range(pod.ranks[0], pod.ranks[1] + 1)),
+            }
+            for pod in gang.pods
+        ],
+    }
+
+
+def _xid(one: XidSeen) -> Json:
+    return {
+        "at": _time(one.at_ns),
+        "xid": one.xid,
+        "gpu_index": one.gpu_index,
+        "pci_bus_id": one.pci_bus_id,
+        "pod": one.pod,
+        "namespace": one.namespace,
+    }
