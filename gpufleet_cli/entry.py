@@ -45,6 +45,7 @@ def complete_for_kubectl() -> int:
         COMP_CWORD=str(len(words)),
     )
     sys.argv = ["gpufleet"]
-    status = main()
-    sys.stdout.write(":4\n")
-    return status
+    try:
+        return main()
+    finally:  # Typer ends the program itself once it has answered
+        sys.stdout.write(":4\n")

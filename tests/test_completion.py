@@ -264,3 +264,35 @@ def test_install_completion(
     assert "a new shell has it" in capsys.readouterr().out
     monkeypatch.setenv("SHELL", "/bin/tcsh")
     assert 2 == main(["--install-completion"])
+
+
+def test_kubectl_itself_asks(kept: dict[str, str], tmp_path: Path) -> None:
+    """kubectl finds `kubectl_complete-gpufleet` on PATH: names by us, commands by Typer."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not on PATH")
+    for name, function in (
+        ("kubectl-gpufleet", "main"),
+        ("kubectl_complete-gpufleet", "complete_for_kubectl"),
+    ):
+        program = tmp_path / "plugins" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(
+            f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+            f"from gpufleet_cli.entry import {function} as run\nsys.exit(run())\n",
+            encoding="utf-8",
+        )
+        program.chmod(0o755)
+    environment = {**kept, "PATH": f"{tmp_path / 'plugins'}:{kept['PATH']}"}
+    for words, told in (
+        (("node", "gpu"), "gpu-node-2\ngpu-node-10\n:4\n"),
+        (("tri",), "triage\n:4\n"),
+    ):
+        done = subprocess.run(
+            [kubectl, "__complete", "gpufleet", *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert told == done.stdout

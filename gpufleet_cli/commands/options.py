@@ -154,7 +154,10 @@ def _install_completion(*, value: bool) -> None:
     """For the shell that $SHELL names; Typer knows where each keeps its completions."""
     if not value:
         return
-    from typer.completion import get_completion_inspect_parameters, install
+    from typer.completion import (  # type: ignore[attr-defined]  # its own option calls `install`
+        get_completion_inspect_parameters,
+        install,
+    )
 
     shell = PurePath(os.environ.get("SHELL", "")).name
     if shell not in ("bash", "zsh", "fish"):

@@ -30,6 +30,7 @@ from gpufleet_cli.timestamps import format_ns
 Json = dict[str, object]
 _DAY_NS = 86_400_000_000_000
 MOST_PODS = 4
+STATE_WIDTH = 27  # `Ready, 1 GPU lost, cordoned`
 MOST_XIDS = 6
 
 
@@ -253,8 +254,8 @@ def nodes_text(cards: Sequence[NodeCard], missing: Sequence[Missing], look: Look
     """A line for each node with GPUs or with an illness, worst first."""
     cards = [clean(card, unicode=look.unicode) for card in cards]
     shown = [one for one in cards if look.verbose or one.gpus.capacity or one.is_ill or one.cordon]
-    width = min(max((len(one.name) for one in shown), default=4), 32)
-    lines = [f"{pad('NODE', width)}  GPUS  {pad('STATE', 20)}  GANG"]
+    width = min(max((len(one.name) for one in shown), default=4), 28)
+    lines = [f"{pad('NODE', width)}  GPUS  {pad('STATE', STATE_WIDTH)}  GANG"]
     for one in shown:
         lines.append(_line(one, width, look))
         why = _why(one)
@@ -273,8 +274,8 @@ def _line(card: NodeCard, width: int, look: Look) -> str:
     style = "bad" if card.is_ill else "warn" if card.cordon else "plain"
     held = [gang for gang in card.gangs if not gang.is_over]
     gang = ", ".join(f"{one.namespace}/{one.name}" for one in held) or "-"
-    state = look.paint(pad(state_words(card), 20), style)
-    left = WIDTH - width - 30
+    state = look.paint(pad(state_words(card), STATE_WIDTH), style)
+    left = WIDTH - width - 10 - STATE_WIDTH
     return f"{pad(card.name, width)}  {pad(count, 4)}  {state}  {fit(gang, left)}"
 
 
