@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpufleet_cli.commands.output import say
-from gpufleet_cli.plain_text import visible
-from gpufleet_cli.redact import redact
 from gpufleet_cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -20,6 +18,8 @@ def connected(settings: Settings) -> Api:
     from gpufleet_cli.live import access
     from gpufleet_cli.live.api import Api
     from gpufleet_cli.live.deadline import Deadline
+    from gpufleet_cli.plain_text import visible
+    from gpufleet_cli.redact import redact
 
     way = access.connect(kubeconfig=settings.kubeconfig, context=settings.context)
     deadline = DEADLINE_S if settings.deadline_s is None else settings.deadline_s
