@@ -561,8 +561,8 @@ def command(*arguments: object, **more: Any) -> subprocess.Popen[bytes]:
 
 def test_interrupt_while_workers_read(tmp_path: Path) -> None:
     """Ctrl-C reaches every process of the terminal: one line, no traceback of any of them."""
-    for name in range(70):
-        (tmp_path / f"rank_{name}.log").write_text(log() * 600, encoding="utf-8")
+    for name in range(400):
+        (tmp_path / f"rank_{name}.log").write_text(log() * 300, encoding="utf-8")
     process = command("triage", tmp_path, start_new_session=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     if not children.exists():
