@@ -563,7 +563,11 @@ def test_interrupt_while_workers_read(tmp_path: Path) -> None:
     """Ctrl-C reaches every process of the terminal: one line, no traceback of any of them."""
     for name in range(400):
         (tmp_path / f"rank_{name}.log").write_text(log() * 300, encoding="utf-8")
-    process = command("triage", tmp_path, start_new_session=True)
+    process = command(
+        "triage", tmp_path, start_new_session=True,
+        # A shell starts what runs in its background with the signal ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     if not children.exists():
         process.kill()
