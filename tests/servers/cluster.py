@@ -63,9 +63,12 @@ class Cluster:
         return write_kubeconfig(to, {user: context}, current=user)
 
     def audit(self, *, user: str | None = None) -> list[Json]:
-        """What was asked of the API server so far (by `user`), oldest first, with code and path."""
-        lines = (self.folder / "audit.log").read_bytes().splitlines()
-        events = [json.loads(line) for line in lines]
+        """What was asked of the API server so far (by `user`), oldest first, with code and path.
+
+        The server may be in the middle of a line about somebody else: only whole lines count.
+        """
+        whole, _, _ = (self.folder / "audit.log").read_bytes().rpartition(b"\n")
+        events = [json.loads(line) for line in whole.splitlines()]
         return [one for one in events if user is None or one["user"]["username"] == user]
 
     def kill_api_server(self) -> None:
