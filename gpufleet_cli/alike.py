@@ -10,6 +10,8 @@ from gpufleet_cli.rules.claims import stopped_by_itself
 from gpufleet_cli.verdict import Hypothesis, Kind, Remedy
 
 BY_ITSELF = 2.4
+"""What claims of one rank must weigh together to stand beside another fault: those of a rank whose own dump
+convicts it for a part of the waiting (FAIR and WEAK) are enough."""
 SAME_NODE_CLOSE = 1.0
 DEATHS = frozenset({Kind.RANK_CRASHED, Kind.HOST_OOM, Kind.CUDA_OOM, Kind.HARDWARE})
 CAUSES = DEATHS | {Kind.DATA_STALL}

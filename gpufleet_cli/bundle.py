@@ -148,7 +148,7 @@ class _Found:
             gaps=tuple(
                 sorted([*self.gaps, *_missing_of(manifest)], key=lambda gap: (gap.what, gap.why))
             ),
-            captured_ns=_time_of(manifest, "captured_at"),
+            captured_ns=time_of(manifest, "captured_at"),
             job=_text_of(manifest, "job"),
             namespace=_text_of(manifest, "namespace"),
             manifest=manifest,
@@ -428,17 +428,13 @@ def attempts_of(manifest: Mapping[str, object] | None) -> Iterator[Mapping[str, 
             yield entry
 
 
-def time_in(entry: Mapping[str, object] | None, key: str) -> int | None:
-    """A time of a manifest."""
-    return _time_of(entry, key)
-
-
 def _text_of(manifest: Mapping[str, object] | None, key: str) -> str | None:
     value = None if manifest is None else manifest.get(key)
     return visible(value) if isinstance(value, str) and value else None
 
 
-def _time_of(manifest: Mapping[str, object] | None, key: str) -> int | None:
+def time_of(manifest: Mapping[str, object] | None, key: str) -> int | None:
+    """A time in a manifest or in one of its entries, as Unix nanoseconds."""
     text = _text_of(manifest, key)
     stamp = None if text is None else parse_rfc3339(text)
     return None if stamp is None else stamp[0]

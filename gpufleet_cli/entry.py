@@ -6,9 +6,7 @@ def main() -> int:
     import os
     import sys
 
-    if (
-        "_GPUFLEET_COMPLETE" in os.environ
-    ):  # the TAB key: names come from a file, and nothing is loaded
+    if "_GPUFLEET_COMPLETE" in os.environ:  # the TAB key: names come from a file
         from gpufleet_cli.completion import answer
 
         answered = answer(dict(os.environ))

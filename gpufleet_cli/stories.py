@@ -73,13 +73,13 @@ def _agreed(located: list[Hypothesis]) -> list[Hypothesis]:
     """
     found: list[Hypothesis] = []
     for one in sorted(_together(located), key=lambda h: (len(h.ranks or h.suspects), -total(h))):
-        among = set(one.ranks or one.suspects)
-        at = next((i for i, h in enumerate(found) if _overlaps(h, one, among)), None)
+        mine = set(one.ranks or one.suspects)
+        at = next((i for i, h in enumerate(found) if _overlaps(h, one, mine)), None)
         if at is None:
             found.append(one)
             continue
         first = found[at]
-        both = tuple(sorted(set(first.ranks or first.suspects) & among))
+        both = tuple(sorted(set(first.ranks or first.suspects) & mine))
         lent = [replace(c, weight=min(c.weight, LENT)) for c in one.claims[:1]]
         claims_of_both = (*first.claims, *lent)
         if len(both) == len(first.ranks or first.suspects):
@@ -108,11 +108,11 @@ def _together(located: list[Hypothesis]) -> list[Hypothesis]:
     return [replace(wide, claims=(*wide.claims, *lent)), *rest]
 
 
-def _overlaps(first: Hypothesis, one: Hypothesis, among: set[int]) -> bool:
+def _overlaps(first: Hypothesis, one: Hypothesis, mine: set[int]) -> bool:
     """Whether two findings may be about one rank: several named ranks are several faults."""
     if len(first.ranks) > 1 or one.ranks:
         return False
-    return bool(set(first.ranks or first.suspects) & among)
+    return bool(set(first.ranks or first.suspects) & mine)
 
 
 def _narrowed(first: Hypothesis, both: tuple[int, ...]) -> str:
@@ -192,7 +192,7 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
         )
     shared = tuple(sorted(set(specific.suspects) & set(located.suspects)))
     is_death = specific.kind in (Kind.RANK_CRASHED, Kind.HOST_OOM)
-    if is_death and shared and not specific.ranks and not specific.nodes and not located.ranks:
+    if is_death and shared and not specific.ranks and not specific.nodes:
         return among(specific, located, shared)
     inside = bool(specific.ranks) and set(specific.ranks) <= set(located.suspects)
     on_node = (
@@ -217,9 +217,8 @@ def _of_both(case: Case, specific: Hypothesis, located: Hypothesis) -> tuple[int
     if mine:
         beside = set().union(*(case.topology.unit_of(rank) for rank in mine))
         is_adapter = specific.kind is Kind.NETWORK and (theirs <= beside or mine < theirs)
-        if (
-            theirs <= mine or is_adapter
-        ):  # any rank beside an adapter, and its peers, may miss it first
+        # Any rank beside an adapter, and any of its peers, may be the first to miss it.
+        if theirs <= mine or is_adapter:
             return specific.ranks
         # Several stopped, each for itself, and one of them says why.
         several = mine < theirs and located.kind is Kind.RANK_MISSING

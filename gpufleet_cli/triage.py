@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from gpufleet_cli.bundle import Target, attempts_of, time_in
+from gpufleet_cli.bundle import Target, attempts_of, time_of
 from gpufleet_cli.facts import Fact, Gap, JobNumbers, Origin, RankDump, Writes
 from gpufleet_cli.guard import guarded
 from gpufleet_cli.parsers.safe_pickle import no_collection
@@ -115,8 +115,8 @@ def _with_attempts(view: JobView, target: Target) -> JobView:
         AttemptView(
             number=int(str(entry["attempt"])),
             state=visible(str(entry.get("state"))),
-            started_ns=time_in(entry, "started_at"),
-            ended_ns=time_in(entry, "ended_at"),
+            started_ns=time_of(entry, "started_at"),
+            ended_ns=time_of(entry, "ended_at"),
         )
         for entry in attempts_of(target.manifest)
     )

@@ -48,7 +48,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "websocket": ("live/exec_dumps",),
     "urllib3": ("live/access", "live/api"),
     "httpx": ("live/http_source", "operate/notify"),
-    "yaml": ("render/structured", "operate/preflight", "parsers/kubernetes_yaml"),
+    "yaml": ("live/access", "render/structured", "operate/preflight", "parsers/kubernetes_yaml"),
     "fsspec": ("sources/shared_files",),
     "dateutil": ("timestamps",),
     "typer": ("cli", "commands/"),

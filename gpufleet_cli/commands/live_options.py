@@ -68,19 +68,16 @@ def live_options(  # a signature to splice, never called
         str | None,
         typer.Option(
             metavar="LOCATION",
-            envvar="GPUFLEET_DUMPS",
             help="Flight Recorder dumps: exec:/path/prefix_, or a folder.",
         ),
     ] = None,
     prometheus: Annotated[
         str | None,
-        typer.Option(metavar="URL", envvar="GPUFLEET_PROMETHEUS", help="Metrics of the GPUs."),
+        typer.Option(metavar="URL", help="Metrics of the GPUs."),
     ] = None,
     log_store: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", envvar="GPUFLEET_LOG_STORE", help="Logs of pods that are gone."
-        ),
+        typer.Option(metavar="URL", help="Logs of pods that are gone."),
     ] = None,
     kernel_logs: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Kernel logs of the nodes.")

@@ -92,6 +92,7 @@ def _from_files(files: list[str], context: str | None, threads: int) -> Access:
 
 
 def _merged(files: list[str]) -> Any:  # noqa: ANN401  the client library's node
+    import yaml
     from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import KubeConfigMerger
 
@@ -104,10 +105,8 @@ def _merged(files: list[str]) -> Any:  # noqa: ANN401  the client library's node
         raise SourceError(f"kubeconfig {shown}: {(exc.strerror or '').lower()}") from exc
     except (ValueError, TypeError, AttributeError, KeyError) as exc:
         raise SourceError(f"kubeconfig {shown} cannot be read: {_first_line(exc)}") from exc
-    except Exception as exc:
-        if type(exc).__module__.startswith("yaml"):
-            raise SourceError(f"kubeconfig {shown} is no YAML: {_first_line(exc)}") from exc
-        raise
+    except yaml.YAMLError as exc:
+        raise SourceError(f"kubeconfig {shown} is no YAML: {_first_line(exc)}") from exc
 
 
 def _first_line(exc: BaseException) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -312,8 +312,3 @@ def _count_gang(job: Job, attempt: Attempt, sink: BundleWriter) -> None:
             "no such pods in the cluster: gone, or never made",
             "what their ranks did",
         )
-
-
-def chosen_again(job: Job, attempt: Attempt) -> Job:
-    """The job with the attempt's pods only, for sources that ask by pod."""
-    return replace(job, pods=attempt.pods)

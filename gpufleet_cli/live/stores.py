@@ -35,6 +35,7 @@ WINDOW_NS = 6 * 3600 * 1_000_000_000
 AROUND_NS = 3600 * 1_000_000_000
 MOST_TRIED = 2
 ASK_S = 30.0
+FOUND = "the Services of the cluster"
 XIDS = "the XID history and readings of the GPUs"
 
 
@@ -71,6 +72,7 @@ def gather_metrics(
     """XID history, readings and kube-state-metrics of the attempt's nodes, as `metrics/*.json`."""
     context = file.of(api.access.context)
     chosen = choose("prometheus", flag=flag, file=file, context=api.access.context)
+    sink.about["metrics_from"] = FOUND if chosen is None else chosen.source
     places = [chosen.value] if chosen else _found(api, (known_services.METRICS,))
     start_ns, end_ns = _window(api, attempt)
     wanted = metrics.Wanted(
@@ -109,6 +111,7 @@ def gather_lost_logs(
         return
     context = file.of(api.access.context)
     chosen = choose("log_store", flag=flag, file=file, context=api.access.context)
+    sink.about["log_store_from"] = FOUND if chosen is None else chosen.source
     if chosen is not None:
         addresses = [log_store.store_address(chosen.value)]
     else:

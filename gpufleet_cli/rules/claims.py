@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from gpufleet_cli.facts import GroupStatus, LogSign, Origin, Sign, WatchdogTimeout
 from gpufleet_cli.reason import Case
-from gpufleet_cli.reason.clocks import UNKNOWN_ERROR_S
 from gpufleet_cli.reason.op_names import op_type
 from gpufleet_cli.reason.placed import NS, Placed, PlacedSign
 from gpufleet_cli.reason.recorder_finding import Root
@@ -248,7 +247,7 @@ def is_late(case: Case, sign: PlacedSign) -> bool:
     compares with the others', a time tells that only within the node."""
     if sign.at_ns is None or case.first_timeout_ns is None:
         return False
-    if sign.clock_error_s >= UNKNOWN_ERROR_S:
+    if sign.clock is not None and sign.clock not in case.offsets:
         own_ns = [t.at_ns for t in case.timeouts if t.clock == sign.clock and t.at_ns is not None]
         return bool(own_ns) and sign.at_ns >= min(own_ns) - NS
     return sign.at_ns >= case.first_timeout_ns - NS

@@ -399,6 +399,26 @@ def test_a_finished_batch_has_no_open_parts() -> None:
     assert (0, ()) == (found.open_count, found.open_ops)
 
 
+def test_the_last_part_of_a_batch_that_the_ring_evicted_is_done() -> None:
+    """Only open entries are kept, so batches have lost their ends; of the oldest one part is left."""
+    status = {
+        "9": {
+            "last_enqueued_collective": 7,
+            "last_started_collective": 7,
+            "last_completed_collective": 7,
+        }
+    }
+
+    def part(seq: int, name: str) -> Entry:
+        return p2p(seq, name, done=False, pg_id=9, collective_seq_id=seq)
+
+    kept = [part(5, "recv 0<-1"), part(6, "send 0->1"), part(6, "recv 0<-1")]
+    found = group(dump(document(kept, pg_status=status)), "9")
+    assert 0 == found.open_count
+    after = [part(8, "recv 0<-1"), *kept[1:]]
+    assert 1 == group(dump(document(after, pg_status=status)), "9").open_count
+
+
 def test_an_open_batch_is_one_operation_with_all_its_peers() -> None:
     """A batch waits for every other side in it."""
     config = {"9": {"name": "9", "desc": "mesh_pp", "ranks": "[0, 1, 2]"}}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gpufleet_cli.facts import (
+    ContainerState,
     Fact,
     GroupRef,
     GroupStatus,
@@ -20,6 +21,7 @@ from gpufleet_cli.facts import (
     Link,
     LogSign,
     Origin,
+    PodState,
     Progress,
     Sign,
     Speaker,
@@ -153,6 +155,41 @@ def host(kind: HostSign, node: int = 0, at: int = STOPPED - S, **known: object) 
         origin=Origin(path=f"kernel/node-{node}.log", line=7),
     )
     return replace(made, **known)  # type: ignore[arg-type]
+
+
+def ended_pod(number: int, at: int) -> PodState:
+    """A pod of four ranks whose container ended with exit code 1."""
+    ended = ContainerState(
+        name="c",
+        state="terminated",
+        reason="Error",
+        message=None,
+        exit_code=1,
+        started_ns=None,
+        finished_ns=at,
+        restarts=0,
+        has_gpu=True,
+    )
+    return PodState(
+        name=f"pod-{number}",
+        namespace=None,
+        uid=None,
+        node=None,
+        pod_ip=None,
+        phase="Failed",
+        reason=None,
+        created_ns=None,
+        deleted_ns=None,
+        containers=(ended,),
+        rank_container="c",
+        disruption=None,
+        disrupted_ns=None,
+        gpus=4,
+        labels=(),
+        node_rank=None,
+        owner=None,
+        origin=Origin(path="pods.json", entry=number),
+    )
 
 
 def steps(

@@ -5,20 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpufleet_cli.facts import (
-    ContainerState,
     Fact,
     IdentityLink,
     Link,
     LogSign,
-    Origin,
-    PodState,
     Sign,
     Speaker,
 )
+from gpufleet_cli.reason.recorder_finding import GraphFinding, Stall
 from gpufleet_cli.rules import claims, missing_rank, named_rank, network_fault, program_error
 from gpufleet_cli.verdict import JobState, Kind
 
-from .stories import GAVE_UP, STOPPED, S, case, hang, origin, places, proposed, sign, steps, verdict
+from .stories import (
+    GAVE_UP,
+    STOPPED,
+    S,
+    case,
+    ended_pod,
+    hang,
+    origin,
+    places,
+    proposed,
+    sign,
+    steps,
+    verdict,
+)
 
 HOUR = 3600 * S
 NODE_1 = (4, 5, 6, 7)
@@ -104,46 +115,10 @@ def test_an_agent_ends_all_of_its_ranks_but_the_one_that_failed() -> None:
 
 
 def test_of_two_quiet_ranks_the_one_that_exited_is_missing() -> None:
-    """Rank 2 got a dump signal late, rank 6 was seen to exit: rank 6."""
-    told = sign(Sign.DUMP_SIGNAL_OTHER, 2, GAVE_UP + S)
-    found = proposed(missing_rank, hang(exited(6, STOPPED, 1), told, quiet=(2, 6)))
-    assert found[0].ranks == (6,) or found[-1].ranks == (6,)
-    assert all(h.suspects == () for h in found)
-
-
-def ended_pod(number: int, at: int) -> PodState:
-    """A pod of four ranks whose container ended with exit code 1."""
-    ended = ContainerState(
-        name="c",
-        state="terminated",
-        reason="Error",
-        message=None,
-        exit_code=1,
-        started_ns=None,
-        finished_ns=at,
-        restarts=0,
-        has_gpu=True,
-    )
-    return PodState(
-        name=f"pod-{number}",
-        namespace=None,
-        uid=None,
-        node=f"node-{number}",
-        pod_ip=None,
-        phase="Failed",
-        reason=None,
-        created_ns=None,
-        deleted_ns=None,
-        containers=(ended,),
-        rank_container="c",
-        disruption=None,
-        disrupted_ns=None,
-        gpus=4,
-        labels=(),
-        node_rank=None,
-        owner=None,
-        origin=Origin(path="pods.json", entry=number),
-    )
+    """Rank 5 got a dump signal late, rank 6 beside it was seen to exit: rank 6."""
+    told = sign(Sign.DUMP_SIGNAL_OTHER, 5, GAVE_UP + S)
+    found = proposed(missing_rank, hang(exited(6, STOPPED, 1), told, quiet=(5, 6)))
+    assert [(h.ranks, h.suspects) for h in found] == [((6,), ())]
 
 
 def test_the_exit_of_a_container_whose_log_calls_it_an_effect_is_no_cause() -> None:
@@ -244,10 +219,13 @@ def test_agents_that_contradict_a_line_place_nobody_else() -> None:
 
 
 def test_a_desync_report_against_ranks_that_wait_by_their_dumps_names_nobody() -> None:
-    """Without dumps it is all that there is."""
+    """Rank 2's dump shows it waiting for somebody else; without dumps the row is all that there is."""
     row = sign(Sign.DESYNC_REPORT, 0, GAVE_UP, named_ranks=(2,), detail="finished #1, not #2")
-    made = case(hang(row))
-    assert not named_rank._wait_elsewhere(made, (2,))
+    bare = case(hang(row))
+    seen = GraphFinding(dumps=8, world_size=8, stall=Stall.TIMED_OUT, waiting=frozenset({1, 2}))
+    waits = replace(bare, graph=seen)
+    assert [h.ranks for h in named_rank.propose(bare)] == [(2,)]
+    assert list(named_rank.propose(waits)) == []
 
 
 def test_places_of_the_small_job() -> None:

@@ -41,6 +41,7 @@ from rules.stories import (
     STOPPED,
     S,
     case,
+    ended_pod,
     hang,
     host,
     places,
@@ -499,45 +500,14 @@ def test_an_attempt_of_one_step_is_too_young_to_be_called_healthy() -> None:
 
 def test_terminated_containers_of_all_ranks_stop_the_job() -> None:
     """A rank's life is its container's status, never the pod's phase."""
-    from gpufleet_cli.facts import ContainerState
-
-    ended = ContainerState(
-        name="c",
-        state="terminated",
-        reason="Error",
-        message=None,
-        exit_code=1,
-        started_ns=None,
-        finished_ns=STOPPED,
-        restarts=0,
-        has_gpu=True,
-    )
-    pod = replace(POD, containers=(ended,))
+    pod = ended_pod(0, STOPPED)
     assert stories.case([pod, replace(pod, name="pod-1")]).stop.stopped is True
 
 
 def test_containers_that_end_together_blame_nobody() -> None:
     """The end of a job is no crash of each of its pods; one that ended a minute earlier is."""
-    from gpufleet_cli.facts import ContainerState
-
-    def pod(number: int, ended_ns: int) -> PodState:
-        ended = ContainerState(
-            name="c",
-            state="terminated",
-            reason="Error",
-            message=None,
-            exit_code=1,
-            started_ns=None,
-            finished_ns=ended_ns,
-            restarts=0,
-            has_gpu=True,
-        )
-        return replace(
-            POD, name=f"pod-{number}", containers=(ended,), origin=Origin(path="p", entry=number)
-        )
-
-    together = [pod(n, STOPPED + n * S // 4) for n in range(4)]
-    alone = [pod(0, STOPPED - 60 * S), *together[1:]]
+    together = [ended_pod(n, STOPPED + n * S // 4) for n in range(4)]
+    alone = [ended_pod(0, STOPPED - 60 * S), *together[1:]]
     assert proposed(program_error, [*places(16), *together]) == []
     [found] = proposed(program_error, [*places(16), *alone])
     assert (found.ranks, found.suspects) == ((), (0, 1, 2, 3))
