@@ -37,7 +37,8 @@ MAX_ROOM = 8 << 20
 STEPS_PER_VOICE = 8
 STEPS_PER_SAMPLE = 1
 STEPS_OF_SMALL = 128
-STEPS_FOR_PACE, PACE_BYTES = 4, 256 << 10
+STEPS_FOR_PACE, STEPS_FOR_PAUSES, MANY_SPEAKERS = 4, 64, 16
+REACHES = (256 << 10, 1 << 20, 4 << 20)
 MAX_CANDIDATES = 300_000
 MAX_CLUSTERS = 8
 _CLUSTER_BYTES = 256 << 10
@@ -370,10 +371,23 @@ class LogStream:
 
     def _read_pace(self) -> None:
         """More steps before the newest one, where what was read holds too few to tell how often one is
-        printed: one rank prints for all, and its lines may lie in one small part of the file."""
-        known = sorted(found[0] for points in self.progress.values() for found in points)
-        if not known or max(map(len, self.progress.values())) >= STEPS_FOR_PACE:
+        printed: one rank prints for all, and its lines may lie in one small part of the file. Where
+        many write into one file, so many that a pause in the past of the job would show too."""
+        is_crowd = len(self.accounts) >= MANY_SPEAKERS
+        wanted = STEPS_FOR_PAUSES if is_crowd else STEPS_FOR_PACE
+        known = max((point[0] for points in self.progress.values() for point in points), default=0)
+        if self._most_steps() >= wanted or not (known or is_crowd):
             return
-        index, at = known[-1] >> PAGE_SHIFT, known[-1] & _MASK
-        for window in self._merged([(index, max(0, at - PACE_BYTES), at)]):
-            log_window.read_steps(self, window, newest=STEPS_PER_VOICE, older=STEPS_PER_VOICE)
+        index = len(self.pages) - 1 if is_crowd else known >> PAGE_SHIFT
+        at = len(self.pages[index].data) if is_crowd else known & _MASK
+        for reach in REACHES if is_crowd else REACHES[:1]:
+            for window in self._merged([(index, max(0, at - reach), at)]):
+                log_window.read_steps(self, window, newest=wanted, older=STEPS_PER_VOICE)
+            if reach >= at or self._most_steps() >= wanted:
+                return
+
+    def _most_steps(self) -> int:
+        """How many different steps the voice that tells of most has told of."""
+        return max(
+            (len({row[1] for _, _, row in points}) for points in self.progress.values()), default=0
+        )

@@ -207,7 +207,7 @@ def _interval(points: Sequence[StepPoint]) -> float | None:
     gaps = [
         (point.at_ns - last.at_ns) / NS
         for last, point in pairwise(points)
-        if last.at_ns is not None and point.at_ns is not None
+        if last.at_ns is not None and point.at_ns is not None and point.step != last.step
     ]
     return median(gaps) if gaps else None
 

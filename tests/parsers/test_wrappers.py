@@ -204,6 +204,24 @@ def test_stern_of_all_namespaces_names_them() -> None:
     }
 
 
+def test_stern_of_more_pods_than_a_sample_has_lines() -> None:
+    """Each pair of names stands once in all that is looked at; the times of `-t` behind them tell."""
+    text = "".join(
+        f"ddp-worker-{n} pytorch 2024-03-20T10:00:20.{n:03}Z [rank{8 * n}]: s {n}\n" for n in range(96)
+    )
+    found = lines(text)[64]
+    assert (found.at, found.who["pod"]) == ("2024-03-20T10:00:20.064Z", "ddp-worker-64")
+    assert lines("".join(f"ddp-worker-{n} saw {n} batches\n" for n in range(96)))[5].who == {}
+
+
+def test_cloudwatch_tail_of_more_streams_than_a_sample_has_lines() -> None:
+    """Streams of one job under one prefix, each seen once; names without a prefix are words."""
+    stamp = "2025-05-12T09:57:45.014000+00:00"
+    text = "".join(f"{stamp} train/ddp-{n}/algo-1 step 3\n" for n in range(96))
+    assert (lines(text)[9].text, lines(text)[9].who["pod"]) == ("step 3", "ddp-9")
+    assert lines("".join(f"{stamp} pre-{n} loaded\n" for n in range(96)))[9].text == "pre-9 loaded"
+
+
 def test_ordinary_words_are_no_pod() -> None:
     """A text whose lines begin with words that look alike but do not come back."""
     text = "".join(f"pre-train{n} model{n} loaded\n" for n in range(8))

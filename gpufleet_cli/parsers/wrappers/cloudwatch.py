@@ -53,11 +53,14 @@ def _stream_of(text: str) -> tuple[int, bool, str, int] | None:
 
 
 def fits(sample: Sequence[str]) -> bool:
-    """Nearly all lines of `aws logs tail` have a stream name as second word, and few names exist."""
+    """Nearly all lines of `aws logs tail` have a stream name as second word, and few names exist, or
+    all are under one prefix."""
     if not majority(_stream_of, sample, share=0.95):
         return False
     names = Counter(found[2] for found in map(_stream_of, sample) if found is not None)
-    return len(names) <= max(1, sum(names.values()) // 2)
+    prefixes = {name.partition("/")[0] if "/" in name else None for name in names}
+    is_one_job = len(prefixes) == 1 and None not in prefixes
+    return len(names) <= max(1, sum(names.values()) // 2) or is_one_job
 
 
 def peel(text: str) -> Layer | None:

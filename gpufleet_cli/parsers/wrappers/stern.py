@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from gpufleet_cli.parsers.wrappers.layer import Layer, Who, majority, who_of
+from gpufleet_cli.timestamps import match_iso
 
 STARTS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -37,11 +38,18 @@ def _pair(line: str) -> tuple[str, str] | None:
 
 
 def fits(sample: Sequence[str]) -> bool:
-    """Nearly all lines begin with a pod and a container, and each pair stands on several lines."""
+    """Nearly all lines begin with a pod and a container, and each pair stands on several lines; of a
+    job with more pods than a sample has lines, the time of `-t` behind the names is sign enough."""
     if not majority(_pair, sample):
         return False
     pairs = Counter(pair for pair in map(_pair, sample) if pair is not None)
-    return len(pairs) <= max(1, sum(pairs.values()) // 2)
+    return len(pairs) <= max(1, sum(pairs.values()) // 2) or majority(_stamped, sample)
+
+
+def _stamped(line: str) -> bool | None:
+    """Whether a time stands behind the names; None where it does not."""
+    layer = peel(line)
+    return True if layer is not None and layer.rest and match_iso(layer.rest) else None
 
 
 @lru_cache(maxsize=65_536)
