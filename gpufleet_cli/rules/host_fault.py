@@ -222,6 +222,7 @@ def _oom_pods(case: Case) -> Iterator[Hypothesis]:
         remedy=Remedy.CODE,
         ranks=tuple(sorted(ranks)) if single else (),
         nodes=tuple(sorted({pod.node for pod, _c in killed if pod.node is not None})),
+        pods=() if single else tuple(sorted({pod.name for pod, _c in killed})),
         onset_ns=min(
             (c.finished_ns for _p, c in killed if c.finished_ns is not None), default=None
         ),
@@ -393,6 +394,7 @@ def _removed(case: Case) -> Iterator[Hypothesis]:
             ),
             remedy=Remedy.OUTSIDE,
             ranks=ranks,
+            pods=() if ranks else (pod.name,),
             onset_ns=pod.disrupted_ns,
             degrades=True,
             worsens=None,
