@@ -78,7 +78,9 @@ class Names:
             told is not None
         ):  # a driver prints for workers elsewhere: the line's address, not its file
             return told, self.node_of_pod.get(told)
-        for name in (speaker.pod, speaker.host, speaker.node):
+        if speaker.task is not None and pod in self.pods and len(self.pods) > 1:
+            pod = None  # mpirun or srun prints there for all tasks
+        for name in (pod, speaker.host, speaker.node):
             if name is None:
                 continue
             if name in self.pods:

@@ -150,7 +150,7 @@ def _killed_for_memory(namespace: Namespace, form: JobForm, _: StartPrometheus) 
 
 def _ray_lost(scene: Scene) -> Iterator[Said]:
     """What Ray says of a pod that went: to Ray a pod is a node."""
-    if scene.job.form.writes_in is None:
+    if scene.job.form.writes_in is None or scene.job.form.tags != "ray":
         return
     assert scene.fell is not None
     ip = pods.read(scene.job.namespace, scene.pod)["status"]["podIP"]

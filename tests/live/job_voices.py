@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from servers import jobs, other_jobs, pods
 from servers.jobs import Shape
@@ -37,6 +38,7 @@ class JobForm:
     container: str = "trainer"
     target: Callable[[str], Sequence[str]] = lambda name: [name]
     writes_in: Callable[[str], str] | None = None
+    tags: Literal["ray", "mpi"] = "ray"  # how that one says whose line it is
     writer_container: str = ""
     aborts: bool = True  # whether the innocent have ended already, or their watchdogs just spoke
     pods_a_job: int = 3
@@ -174,6 +176,58 @@ FORMS: Mapping[str, JobForm] = {
 }  # fmt: skip
 
 
+OTHER_FORMS: Mapping[str, JobForm] = {
+    form.kind: form
+    for form in (
+        JobForm(
+            kind="trainjob",
+            make=jobs.trainjob,
+            selector="jobset.sigs.k8s.io/jobset-name={}",
+            pods=lambda name: [f"{name}-node-0-{index}-" for index in range(3)],
+            voice=_tee,
+            container="node",
+        ),
+        JobForm(
+            kind="volcano-job",
+            make=other_jobs.volcano_job,
+            selector="volcano.sh/job-name={}",
+            pods=lambda name: [f"{name}-worker-{index}" for index in range(3)],
+            voice=_plain,
+            target=lambda name: [f"vcjob/{name}"],
+            is_static=False,
+            aborts=False,
+        ),
+        JobForm(
+            kind="mpijob",
+            make=other_jobs.mpijob,
+            selector="training.kubeflow.org/job-name={}",
+            pods=lambda name: [f"{name}-worker-{index}" for index in range(3)],
+            voice=_driver,
+            container="worker",
+            writes_in=lambda name: f"{name}-launcher-",
+            writer_container="launcher",
+            tags="mpi",
+            others=1,
+            args=(),
+        ),
+        JobForm(
+            kind="mpijob-launcher-works",
+            make=lambda space, name, shape: other_jobs.mpijob(
+                space, name, replace(shape, pods=2), launcher_works=True
+            ),
+            selector="training.kubeflow.org/job-name={}",
+            pods=lambda name: [f"{name}-launcher-", f"{name}-worker-0", f"{name}-worker-1"],
+            voice=_driver,
+            container="worker",
+            writes_in=lambda name: f"{name}-launcher-",
+            writer_container="launcher",
+            tags="mpi",
+            args=(),
+        ),
+    )
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeJob:
     """A job on the cluster, with its pods in the order of their ranks."""
@@ -214,25 +268,42 @@ class MadeJob:
         pods.give_logs(self.namespace, chosen, container=self.form.container)
 
     def _write_for_all(self, ordered: Sequence[Said], without: Sequence[int]) -> None:
-        """Ray: the driver on the head prints for every worker, the workers' own containers say next to nothing."""
-        assert self.form.writes_in is not None
+        """The driver on Ray's head and mpirun in the launcher print for every worker; the workers' own containers
+        say next to nothing."""
         ip = {
             index: pods.read(self.namespace, pod)["status"].get("podIP")
             for index, pod in enumerate(self.pods)
         }
         began = min((said.at for said in ordered), default=None)
         head: list[Line] = []
-        if began is not None:
+        if began is not None and self.form.tags == "ray":
             head += [(began, self._placed(rank, ip)) for rank in self.ranks]
         for said in ordered:
             if said.by != "agent":
-                who = f"(RayTrainWorker pid={900 + said.rank}, ip={ip[said.rank // RANKS_A_POD]})"
-                head.append((said.at, f"{who} {self.form.voice(said)}"))
-        writer = self.form.writes_in(self.name)
+                head.append((said.at, self._tag(said, ip) + self.form.voice(said)))
+        writer = self.writer
         pods.give_logs(self.namespace, {writer: head}, container=self.form.writer_container)
-        started = [] if began is None else [(began, "Ray runtime started.")]
-        running = {pod: started for index, pod in enumerate(self.pods) if index not in without}
+        words = {"ray": "Ray runtime started.", "mpi": "Server listening on 0.0.0.0 port 2222."}
+        started = [] if began is None else [(began, words[self.form.tags])]
+        running = {
+            pod: started
+            for index, pod in enumerate(self.pods)
+            if index not in without and pod != writer
+        }
         pods.give_logs(self.namespace, running, container=self.form.container)
+
+    @property
+    def writer(self) -> str:
+        """The pod that prints for all."""
+        assert self.form.writes_in is not None
+        stem = self.form.writes_in(self.name)
+        there = [pod["metadata"]["name"] for pod in pods.found(self.namespace)]
+        return next(pod for pod in there if is_pod(pod, stem))
+
+    def _tag(self, said: Said, ip: Mapping[int, str | None]) -> str:
+        if self.form.tags == "mpi":
+            return f"[1,{said.rank}]<std{'out' if said.by == 'step' else 'err'}>:"
+        return f"(RayTrainWorker pid={900 + said.rank}, ip={ip[said.rank // RANKS_A_POD]}) "
 
     def _placed(self, rank: int, ip: Mapping[int, str | None]) -> str:
         node, local = divmod(rank, RANKS_A_POD)
@@ -262,10 +333,10 @@ def found(namespace: Namespace, form: JobForm, name: str, there: Sequence[str]) 
         namespace=namespace,
         name=name,
         form=form,
-        pods=tuple(next(one for one in there if _is(one, stem)) for stem in wanted),
+        pods=tuple(next(one for one in there if is_pod(one, stem)) for stem in wanted),
     )
 
 
-def _is(pod: str, stem: str) -> bool:
+def is_pod(pod: str, stem: str) -> bool:
     """A Job's controller ends names with five letters of its own."""
     return pod.startswith(stem) if stem.endswith("-") else pod == stem

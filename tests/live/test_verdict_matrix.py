@@ -17,7 +17,20 @@ from servers.namespaces import Namespace
 
 from gpufleet_cli.cli import main
 from live.incidents import INCIDENTS, Incident, Scene
-from live.job_voices import FORMS, JobForm
+from live.job_voices import FORMS, OTHER_FORMS, JobForm
+
+BY_NAME = {incident.name: incident for incident in INCIDENTS}
+OTHERS = (
+    ("trainjob", "gpu-off-the-bus"),
+    ("trainjob", "oom-killed"),
+    ("trainjob", "node-dead"),
+    ("volcano-job", "evicted"),
+    ("volcano-job", "unschedulable"),
+    ("mpijob", "oom-killed"),
+    ("mpijob", "user-exception"),
+    ("mpijob-launcher-works", "oom-killed"),
+    ("mpijob-launcher-works", "gpu-off-the-bus"),
+)
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
@@ -31,8 +44,28 @@ def test_verdict(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Kind, culprit and action are the truth; the innocent are not named."""
-    scene = incident.happen(namespace, form, prometheus)
-    target = [*form.target(scene.job.name), "-n", namespace.name, *scene.more]
+    _hold_to_truth(incident.happen(namespace, form, prometheus), incident, kubeconfig, capsys)
+
+
+@pytest.mark.parametrize(("kind", "name"), OTHERS, ids=lambda one: one)
+def test_verdict_of_other_kinds(
+    kind: str,
+    name: str,
+    namespace: Namespace,
+    kubeconfig: Path,
+    prometheus: Callable[[Iterable[Series]], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same for kinds whose ranks lie otherwise: by downward API, by hostfile, by the program's word alone."""
+    incident = BY_NAME[name]
+    scene = incident.happen(namespace, OTHER_FORMS[kind], prometheus)
+    _hold_to_truth(scene, incident, kubeconfig, capsys)
+
+
+def _hold_to_truth(
+    scene: Scene, incident: Incident, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = [*scene.job.form.target(scene.job.name), "-n", scene.job.namespace.name, *scene.more]
     code = main(["triage", *target, "-o", "json", "--kubeconfig", str(kubeconfig)])
     told = capsys.readouterr()
     assert told.out, told.err
@@ -64,7 +97,7 @@ def _culprits(found: dict[str, Any]) -> list[tuple[int | None, str | None, str |
 def _nobody_innocent(found: dict[str, Any], scene: Scene) -> None:
     """Neither in the sentence that a person reads nor in a command to paste."""
     shown = [found["verdict"]["summary"]]
-    shown += [one["command"] for one in found["recommendation"]["commands"] if "cordon" in one]
+    shown += [one["run"] for one in found["recommendation"]["commands"]]
     innocent = {*scene.innocent_pods}
     innocent |= {node for i in range(len(scene.job.pods)) if (node := scene.job.node_of(i))}
     for name in innocent - {scene.node}:

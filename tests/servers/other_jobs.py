@@ -74,12 +74,18 @@ def rayjob(
     return top
 
 
-def mpijob(namespace: Namespace, name: str, shape: Shape | None = None) -> Json:
-    """An MPIJob v2beta1: the launcher's Job, whose log carries all ranks, and bare workers that log sshd alone."""
+def mpijob(
+    namespace: Namespace, name: str, shape: Shape | None = None, *, launcher_works: bool = False
+) -> Json:
+    """An MPIJob v2beta1: the launcher's Job, whose log carries all ranks, and bare workers that log sshd alone.
+
+    With `launcher_works` the launcher holds the first ranks itself, and the workers are counted from 1.
+    """
     shape = shape or Shape()
     spec = {
         "slotsPerWorker": shape.gpus,
         "runPolicy": {"suspend": shape.suspend},
+        "runLauncherAsWorker": launcher_works,
         "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": shape.pods}},
     }
     top = made(namespace, "kubeflow.org/v2beta1", "MPIJob", name, spec=spec)
@@ -89,7 +95,13 @@ def mpijob(namespace: Namespace, name: str, shape: Shape | None = None) -> Json:
     indexed_job(
         namespace,
         f"{name}-launcher",
-        Shape(pods=1, gpus=0, container="launcher"),
+        Shape(
+            pods=1,
+            gpus=shape.gpus if launcher_works else 0,
+            container="launcher",
+            args=shape.args,
+            nodes=shape.nodes,
+        ),
         owner=top,
         labels=launcher,
         spec={"completionMode": "NonIndexed", "backoffLimitPerIndex": None}
