@@ -828,6 +828,18 @@ class RankDump:
     program: bytes = b""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangHeld:
+    """Why a gang does not start, by what holds it back: a queue's object, or the job's own `suspend`."""
+
+    kind: str
+    name: str
+    reason: str
+    message: str
+    since_ns: int | None
+    origin: Origin
+
+
 Fact = (
     WatchdogTimeout
     | GroupStatus
@@ -846,6 +858,7 @@ Fact = (
     | NodeState
     | NodeLease
     | ClusterEvent
+    | GangHeld
     | SchedulerJob
     | SchedulerNode
     | JobNumbers

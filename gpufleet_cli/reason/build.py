@@ -12,6 +12,7 @@ from typing import TypeVar
 from gpufleet_cli.facts import (
     ClusterEvent,
     Fact,
+    GangHeld,
     Gap,
     GpuReading,
     GroupStatus,
@@ -160,6 +161,7 @@ def _build(
         pods=_of(facts, PodState),
         nodes=_of(facts, NodeState),
         events=_date_events(_of(facts, ClusterEvent), when.now_ns),
+        held=_of(facts, GangHeld),
         scheduler_jobs=_of(facts, SchedulerJob),
         scheduler_nodes=_of(facts, SchedulerNode),
         stop=when.stop,

@@ -93,10 +93,13 @@ def propose(case: Case) -> Iterator[Hypothesis]:
 
 def _never_began(case: Case) -> Iterator[Hypothesis]:
     """A gang whose state says why it is not whole, before anybody has given up waiting for it."""
-    waiting = [pod for pod in of_pods(case.pods) if _state_trouble(pod) is not None]
+    gang = of_pods(case.pods)
+    waiting = [pod for pod in gang if _state_trouble(pod) is not None]
+    if case.held and len(waiting) == len(gang):
+        yield _held(case)
+        return
     if not waiting:
         return
-    gang = of_pods(case.pods)
     everybody = len(waiting) == len(gang)
     names = tuple(pod.name for pod in waiting)
     ranks = tuple(sorted({r for name in names for r in case.topology.by_pod.get(name, ())}))
@@ -119,6 +122,36 @@ def _never_began(case: Case) -> Iterator[Hypothesis]:
         worsens_why="it lasts until those pods can start",
         reason_tag="not started",
         would_settle="events and state of the pods that cannot start",
+    )
+
+
+HOLDERS = {"Workload": "Kueue has not admitted it", "PodGroup": "Volcano has not placed its gang"}
+
+
+def _held(case: Case) -> Hypothesis:
+    """No pod of it runs, and what holds it back says why; a queue tells more than `suspend` does."""
+    first = min(case.held, key=lambda held: (held.kind not in HOLDERS, held.kind, held.name))
+    who = HOLDERS.get(first.kind, f"{first.kind} {first.name} is suspended")
+    since = claims.when(first.since_ns).replace(" at ", " since ", 1)
+    return Hypothesis(
+        kind=Kind.RENDEZVOUS_FAILURE,
+        rule=NAME,
+        summary=f"The job has not started: {who} ({first.reason}: {first.message[:180]}).",
+        claims=(
+            claim(
+                f"{first.kind} {first.name}: {first.reason}{since}: {first.message[:120]}",
+                first.origin,
+                claims.STRONG,
+                at_ns=first.since_ns,
+            ),
+        ),
+        remedy=Remedy.OUTSIDE,
+        degrades=False,
+        degrades_why="it holds no GPUs",
+        worsens=False,
+        worsens_why="it waits, and holds nobody up",
+        reason_tag="not started",
+        would_settle="the quota of its queue, and what runs in it",
     )
 
 

@@ -5,11 +5,12 @@ Each incident strikes one pod, the victim; the ranks of all others are innocent,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from servers import nodes, pods
+from servers.jobs import Shape
 from servers.metrics import Series, held, xid_series
 from servers.namespaces import Namespace
 from servers.running import wait_until
@@ -59,6 +60,15 @@ class Incident:
     ranks: tuple[int, ...] = ()
     evicts: bool = False
     waited: bool = True  # whether the innocent waited in a collective and say so
+
+
+def with_environment(
+    namespace: Namespace, form: JobForm, name: str, shape: Shape, env: Mapping[str, str]
+) -> MadeJob:
+    """A job whose containers have these variables; it runs when this returns."""
+    form.make(namespace, name, replace(shape, env=env))
+    there = pods.wait(namespace, form.selector.format(name), shape.pods)
+    return job_voices.found(namespace, form, name, [pod["metadata"]["name"] for pod in there])
 
 
 # --- A job that ran ------------------------------------------------------------------------------
