@@ -94,7 +94,8 @@ def world_size(job: Job, attempt: Attempt) -> int | None:
     known = [size for size in sizes if size]
     if not known:
         return None
-    count = max(len(known), job.gang or 0)
+    stated = max((pod.state.nnodes or 0 for pod in attempt.pods), default=0)
+    count = max(len(known), job.gang or 0, stated)
     return sum(known) if count == len(known) else count * max(known)
 
 

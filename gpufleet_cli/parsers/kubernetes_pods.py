@@ -101,6 +101,7 @@ def _state(
         scheduled=True if node is not None else told,
         unscheduled_why=_cut(js.text_at(scheduled, "message")) if told is False else None,
         nproc=rank.nproc,
+        nnodes=rank.nnodes,
         rendezvous=rank.rendezvous,
         attempt=_attempt({**kubernetes_ranks.annotations_of(pod), **labels}),
         hostname=js.text_at(pod, "spec", "hostname"),

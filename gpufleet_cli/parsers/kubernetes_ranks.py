@@ -21,6 +21,7 @@ COMPLETION = "batch.kubernetes.io/job-completion-index"
 ARGUMENT_CHARS = 65_536
 
 _NPROC = re.compile(r"--nproc[-_]per[-_]node[=\s]{1,4}[\"']?([\w${}()-]{1,64})")
+_NNODES = re.compile(r"--nnodes[=\s]{1,4}[\"']?(\d{1,6})(?=[\s\"']|$)")
 _NODE_RANK = re.compile(r"--node[-_]rank[=\s]{1,4}[\"']?([\w${}()-]{1,64})")
 _BACKEND = re.compile(r"--rdzv[-_]backend[=\s]{1,4}[\"']?([\w-]{1,32})")
 _VARIABLE = re.compile(r"\$[({]?(\w{1,64})[)}]?")
@@ -33,6 +34,7 @@ class NodeRank:
 
     node_rank: int | None
     nproc: int | None
+    nnodes: int | None
     rendezvous: Literal["static", "c10d"] | None
 
 
@@ -124,6 +126,7 @@ def node_rank(pod: object, container: object, gpus: int | None, gang: Gang) -> N
     return NodeRank(
         node_rank=static if static is not None else by_kind,
         nproc=_processes(env, command, gpus),
+        nnodes=_number(env.get("PET_NNODES")) or _number(_first(_NNODES, command)),
         rendezvous=rendezvous,
     )
 
