@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpufleet_cli.facts import IdentityLink, JobNumbers, Link, PodState, Speaker, WatchdogTimeout
 
+FEW_RANKS = 16_384
 Size = tuple[int, str]
 """Ranks, and the source that says so."""
 
@@ -57,7 +58,11 @@ def chosen(
     if gathered is not None and _highest(links, speakers) < gathered:
         return gathered, "pod-spec"
     agent = [link.rank for link in links if link.how is Link.AGENT and link.rank is not None]
-    return (max(agent) + 1, "agent") if agent else (None, "unknown")
+    if not agent:
+        return None, "unknown"
+    # An agent names the rank that failed on its node; those beside it only write.
+    spoken = _highest((), speakers)
+    return max(*agent, spoken if spoken < FEW_RANKS else 0) + 1, "agent"
 
 
 def _highest(links: Sequence[IdentityLink], speakers: Sequence[Speaker]) -> int:
