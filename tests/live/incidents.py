@@ -148,6 +148,17 @@ def _node_dies(namespace: Namespace, form: JobForm, _: StartPrometheus) -> Scene
     return scene
 
 
+def _node_dead_for_long(namespace: Namespace, form: JobForm, _: StartPrometheus) -> Scene:
+    """Five minutes later the controllers delete its pods, which no kubelet ever ends: Terminating for ever."""
+    scene = _node_dies(namespace, form, _)
+    assert scene.fell is not None
+    for pod in pods.found(namespace):
+        if pod["spec"].get("nodeName") == scene.node:
+            name = pod["metadata"]["name"]
+            pods.take_off_dead_node(namespace, name, at=scene.fell + timedelta(seconds=340))
+    return scene
+
+
 def _killed_for_memory(namespace: Namespace, form: JobForm, _: StartPrometheus) -> Scene:
     """The container with both ranks is OOMKilled."""
     scene = _ran(namespace, form)
@@ -223,6 +234,24 @@ def _starved(namespace: Namespace, form: JobForm, _: StartPrometheus) -> Scene:
     return scene
 
 
+def _gave_up_loading(namespace: Namespace, form: JobForm, _: StartPrometheus) -> Scene:
+    """The loader of one rank gave up after five minutes, and its program raised."""
+    scene = _ran(namespace, form)
+    assert scene.fell is not None
+    guilty, sibling = scene.ranks
+    at = scene.fell + timedelta(seconds=300)
+    host = scene.job.host_of(scene.victim)
+    words = [
+        *rank_words.loader_timed_out(guilty, at),
+        *rank_words.agent_saw(guilty, guilty, at, code=1, host=host, siblings=[sibling]),
+    ]
+    scene.job.write(_story(scene, silent=scene.ranks, own=words))
+    _end_the_innocent(scene)
+    if form.writes_in is None:
+        pods.terminate(namespace, scene.pod, exit_code=1, at=at + timedelta(seconds=2))
+    return scene
+
+
 # --- A gang that never began ---------------------------------------------------------------------
 
 
@@ -292,6 +321,10 @@ INCIDENTS = (
         name="gpu-off-the-bus", happen=_xid, kind="hardware", action="evict-now", ranks=(0,), evicts=True,
     ),
     Incident(name="node-dead", happen=_node_dies, kind="hardware", action="evict-now", evicts=True),
+    Incident(
+        name="node-dead-for-long", happen=_node_dead_for_long, kind="hardware", action="evict-now",
+        evicts=True,
+    ),
     Incident(name="oom-killed", happen=_killed_for_memory, kind="host-oom", action="fix-code"),
     Incident(
         name="evicted", happen=_evicted, kind="rank-crashed", action="restart-job", ranks=(0, 1),
@@ -309,5 +342,9 @@ INCIDENTS = (
     ),
     Incident(
         name="data-stall", happen=_starved, kind="data-stall", action="fix-code", ranks=(0,),
+    ),
+    Incident(
+        name="loader-timed-out", happen=_gave_up_loading, kind="data-stall", action="fix-code",
+        ranks=(0,),
     ),
 )  # fmt: skip

@@ -175,6 +175,30 @@ def retries(rank: int, begin: datetime) -> Iterable[Said]:
         yield Said(at=at, rank=rank, text=f"Retrying in {min(8, 2**k)}s [Retry {k}/5].")
 
 
+def loader_timed_out(rank: int, at: datetime) -> Iterable[Said]:
+    """The loader gave up on its workers before the others' watchdogs did, and the program with it."""
+    for row in (
+        "Traceback (most recent call last):",
+        '  File "/usr/local/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1251, in _try_get_data',
+        "    data = self._data_queue.get(timeout=timeout)",
+        '  File "/usr/local/lib/python3.11/multiprocessing/queues.py", line 114, in get',
+        "    raise Empty",
+        "_queue.Empty",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        "Traceback (most recent call last):",
+        '  File "/app/train.py", line 212, in <module>',
+        "    main()",
+        '  File "/app/train.py", line 158, in main',
+        "    batch = next(batches)",
+        '  File "/usr/local/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 708, in __next__',
+        "    data = self._next_data()",
+        "RuntimeError: DataLoader timed out after 300 seconds",
+    ):
+        yield Said(at=at, rank=rank, text=row)
+
+
 def not_all_came(joined: int, expected: int, at: datetime) -> Iterable[Said]:
     """The master gave up waiting for the others."""
     for row in (

@@ -21,12 +21,7 @@ _PATCHES = {
 }
 
 # Kinds whose path is not their name in small letters and an s; kinds without a namespace.
-_PLURALS = {
-    "Endpoints": "endpoints",
-    "Logs": "logs",
-    "NetworkPolicy": "networkpolicies",
-    "PriorityClass": "priorityclasses",
-}
+_PLURALS = {"Endpoints": "endpoints", "Logs": "logs", "NetworkPolicy": "networkpolicies"}
 _WITHOUT_NAMESPACE = {
     "Node",
     "Namespace",

@@ -186,6 +186,21 @@ def evict_by_api(namespace: Namespace, pod: str, *, at: datetime | None = None) 
     _change_status(namespace, pod, change)
 
 
+def take_off_dead_node(namespace: Namespace, pod: str, *, at: datetime) -> None:
+    """The taint manager deletes the pod of a node that is dead; it stays Terminating."""
+
+    def change(status: Json) -> None:
+        _condition(status, "DisruptionTarget", "True", _stamp(at))
+        status["conditions"][-1].update(
+            reason="DeletionByTaintManager",
+            message="Taint manager: deleting due to NoExecute taint",
+        )
+        _not_ready(status, _stamp(at))
+
+    _change_status(namespace, pod, change)
+    namespace.api.delete(namespace.path(f"pods/{pod}"))
+
+
 def let_go(namespace: Namespace, pod: str) -> None:
     """Nothing of ours keeps the object any longer."""
     path = namespace.path(f"pods/{pod}")
