@@ -44,7 +44,7 @@ def _keys(hypothesis: Hypothesis) -> list[tuple[object, ...]]:
     elif hypothesis.suspects:
         found.append((kind, "suspects", hypothesis.suspects))
     if hypothesis.nodes or not found:
-        found.append((kind, "nodes", hypothesis.nodes))
+        found.append((kind, "nodes", hypothesis.nodes, hypothesis.pods))
     return found
 
 
@@ -55,7 +55,7 @@ def _same_culprits(one: Hypothesis, other: Hypothesis) -> bool:
         return bool(one.nodes) and one.nodes == other.nodes and not (one.ranks and other.ranks)
     if one.suspects or other.suspects:
         return one.suspects == other.suspects
-    return one.nodes == other.nodes
+    return one.nodes == other.nodes and one.pods == other.pods
 
 
 def _joined(known: Hypothesis, other: Hypothesis) -> Hypothesis:
@@ -67,6 +67,7 @@ def _joined(known: Hypothesis, other: Hypothesis) -> Hypothesis:
         claims=known.claims + more,
         ranks=known.ranks or other.ranks,
         nodes=known.nodes or other.nodes,
+        pods=known.pods or other.pods,
         collective=known.collective or other.collective,
         corrupts=known.corrupts or other.corrupts,
         gpu=known.gpu or other.gpu,

@@ -433,6 +433,12 @@ def _text_of(manifest: Mapping[str, object] | None, key: str) -> str | None:
     return visible(value) if isinstance(value, str) and value else None
 
 
+def whole_of(manifest: Mapping[str, object] | None, key: str) -> int | None:
+    """A count in a manifest, at least 1."""
+    value = None if manifest is None else manifest.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
 def time_of(manifest: Mapping[str, object] | None, key: str) -> int | None:
     """A time in a manifest or in one of its entries, as Unix nanoseconds."""
     text = _text_of(manifest, key)

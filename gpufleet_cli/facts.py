@@ -558,7 +558,8 @@ class PodState:
     """One pod. `rank_container` is the name of the container that runs the ranks, where known.
 
     `rendezvous` is "static" when the spec fixes the node rank, "c10d" when torchrun's agents sort
-    themselves and `node_rank` is no more than a guess. `nproc` is processes per pod as the spec says.
+    themselves and `node_rank` is no more than a guess. `nproc` is processes per pod as the spec says, `nnodes` how many
+    such pods there are.
     `attempt` is the controller's restart attempt. `terminating`: asked to go, still there.
     """
 
@@ -583,6 +584,7 @@ class PodState:
     scheduled: bool | None = None
     unscheduled_why: str | None = None
     nproc: int | None = None
+    nnodes: int | None = None
     rendezvous: Literal["static", "c10d"] | None = None
     attempt: int | None = None
     hostname: str | None = None
@@ -828,6 +830,18 @@ class RankDump:
     program: bytes = b""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangHeld:
+    """Why a gang does not start, by what holds it back: a queue's object, or the job's own `suspend`."""
+
+    kind: str
+    name: str
+    reason: str
+    message: str
+    since_ns: int | None
+    origin: Origin
+
+
 Fact = (
     WatchdogTimeout
     | GroupStatus
@@ -846,6 +860,7 @@ Fact = (
     | NodeState
     | NodeLease
     | ClusterEvent
+    | GangHeld
     | SchedulerJob
     | SchedulerNode
     | JobNumbers

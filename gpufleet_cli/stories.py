@@ -200,14 +200,24 @@ def _explains(case: Case, specific: Hypothesis, located: Hypothesis) -> Hypothes
         and bool(specific.nodes)
         and any(case.topology.node_of(r) in specific.nodes for r in located.suspects)
     )
+    in_pod = (
+        not specific.ranks
+        and bool(specific.pods)
+        and {_pod_of(case, rank) for rank in located.suspects} <= {None, *specific.pods}
+    )
     nowhere = is_nowhere(case, specific, located) and _is_grave(specific)
-    if not (inside or on_node or nowhere):
+    if not (inside or on_node or in_pod or nowhere):
         return None
     return replace(
         specific,
         claims=specific.claims + located.claims[:1],
         collective=specific.collective or located.collective,
     )
+
+
+def _pod_of(case: Case, rank: int) -> str | None:
+    place = case.topology.places.get(rank)
+    return None if place is None else place.pod
 
 
 def _of_both(case: Case, specific: Hypothesis, located: Hypothesis) -> tuple[int, ...] | None:

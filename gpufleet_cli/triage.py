@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from gpufleet_cli.bundle import Target, attempts_of, time_of
+from gpufleet_cli.bundle import Target, attempts_of, time_of, whole_of
 from gpufleet_cli.facts import Fact, Gap, JobNumbers, Origin, RankDump, Writes
 from gpufleet_cli.guard import guarded
 from gpufleet_cli.parsers.safe_pickle import no_collection
@@ -75,7 +75,12 @@ def decide(
     strict: bool,
 ) -> Triage:
     """From facts to the whole answer."""
-    case = build_case(facts, as_of_ns=as_of_ns, captured_ns=target.captured_ns)
+    case = build_case(
+        facts,
+        as_of_ns=as_of_ns,
+        captured_ns=target.captured_ns,
+        gathered_world_size=whole_of(target.manifest, "world_size"),
+    )
     hypotheses: list[Hypothesis] = []
     broken: list[Gap] = []
     for rule in RULES:

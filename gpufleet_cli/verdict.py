@@ -120,7 +120,8 @@ class CollectiveRef:
 class Hypothesis:
     """One explanation, proposed by one rule. Rules set claims and no confidence.
 
-    `ranks` and `nodes` are the culprits; empty where the kind has nobody to blame. `suspects` is
+    `ranks` and `nodes` are the culprits; empty where the kind has nobody to blame. `pods` are those of a
+    container that holds several ranks, where nothing tells which. `suspects` is
     the set the evidence leaves when it cannot single anyone out (then `ranks` is empty).
     `degrades` and `worsens` answer questions two and three: None = not known.
     `corrupts` is True when state may be corrupt.
@@ -138,6 +139,7 @@ class Hypothesis:
     remedy: Remedy
     ranks: tuple[int, ...] = ()
     nodes: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
     suspects: tuple[int, ...] = ()
     gpu: GpuRef | None = None
     collective: CollectiveRef | None = None

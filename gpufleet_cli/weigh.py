@@ -55,7 +55,8 @@ def weigh(case: Case, hypotheses: Iterable[Hypothesis]) -> tuple[Verdict, Hypoth
     best = ranked[0]
     chosen = best.hypothesis
     confidence = _belief_in_culprits(ranked)
-    if (chosen.suspects or chosen.touched) and not chosen.ranks and not chosen.nodes:
+    named = chosen.ranks or chosen.nodes or chosen.pods
+    if (chosen.suspects or chosen.touched) and not named:
         return _undecidable(case, ranked), None
     if confidence < THRESHOLD:
         return _undecidable(case, ranked), None
@@ -91,14 +92,14 @@ def _score(case: Case, hypothesis: Hypothesis, everyone: Sequence[Hypothesis]) -
 def _belief_in_culprits(ranked: list[Weighed]) -> float:
     """The posterior of the best, with that of the others that name the same culprits."""
     best = ranked[0].hypothesis
-    if not best.ranks and not best.nodes:
+    if not best.ranks and not best.nodes and not best.pods:
         return ranked[0].posterior
     return sum(
         w.posterior
         for w in ranked
         if w.hypothesis.ranks == best.ranks
         and (not best.ranks or bool(w.hypothesis.ranks))
-        and (best.ranks or w.hypothesis.nodes == best.nodes)
+        and (best.ranks or (w.hypothesis.nodes, w.hypothesis.pods) == (best.nodes, best.pods))
     )
 
 
@@ -114,7 +115,7 @@ def _verdict(case: Case, ranked: list[Weighed], confidence: float) -> Verdict:
         kind=chosen.kind,
         culprits=culprits,
         confidence=round(confidence, 3),
-        summary=chosen.summary + _innocents(case, chosen, guilty),
+        summary=chosen.summary + _innocents(case, chosen, guilty or _those_of(case, chosen)),
         collective=waited,
         evidence=tuple(sorted(chosen.claims, key=lambda c: -abs(c.weight))),
         witness_count=len(case.witnesses - guilty),
@@ -124,6 +125,13 @@ def _verdict(case: Case, ranked: list[Weighed], confidence: float) -> Verdict:
         would_settle=chosen.would_settle,
         settle_command=chosen.settle_command,
     )
+
+
+def _those_of(case: Case, chosen: Hypothesis) -> set[int]:
+    """All ranks of the pods or nodes that are named without a rank."""
+    if chosen.pods:
+        return {r for pod in chosen.pods for r in case.topology.by_pod.get(pod, ())}
+    return {r for node in chosen.nodes for r in case.topology.by_node.get(node, ())}
 
 
 def _innocents(case: Case, chosen: Hypothesis, guilty: set[int]) -> str:
@@ -141,13 +149,16 @@ def _innocents(case: Case, chosen: Hypothesis, guilty: set[int]) -> str:
 
 
 def culprits_of(case: Case, chosen: Hypothesis) -> tuple[Culprit, ...]:
-    """Culprit entries of a hypothesis: its ranks, else its nodes with the rank unknown."""
+    """Culprit entries of a hypothesis: its ranks, else its pods or its nodes with the rank unknown."""
     if chosen.kind is Kind.HEALTHY:
         return ()
     if chosen.ranks:
         return tuple(_culprit(case, rank_, chosen) for rank_ in chosen.ranks)
     if chosen.remedy is Remedy.OUTSIDE and chosen.kind is Kind.STORAGE_STALL:
         return ()
+    if chosen.pods:
+        node_of = case.topology.node_of_pod
+        return tuple(Culprit(rank=None, pod=pod, node=node_of.get(pod)) for pod in chosen.pods)
     gpu = chosen.gpu or GpuRef()
     return tuple(
         Culprit(rank=None, node=node, gpu=gpu if len(chosen.nodes) == 1 else GpuRef())

@@ -254,10 +254,19 @@ def _job(api: Api, chosen: _Candidate) -> Job:
         uid=chosen.uid,
         objects=(_typed(chosen), *owners(api, pods, known={chosen.uid})),
         pods=tuple(pods),
-        attempts=tuple(attempts_of(pods)),
+        attempts=tuple(attempts_of(pods, newest=_newest(chosen))),
         gang=chosen.kind.gang(chosen.found),
         gaps=tuple(gaps),
     )
+
+
+def _newest(chosen: _Candidate) -> int | None:
+    """The number of a RayJob's newest attempt: its controller deletes the cluster of one that failed."""
+    if chosen.kind.kind != "RayJob":
+        return None
+    failed = js.integer(js.at(chosen.found, "status", "failed")) or 0
+    is_over = js.text_at(chosen.found, "status", "jobDeploymentStatus") == "Failed"
+    return max(0, failed - is_over)
 
 
 def _typed(chosen: _Candidate) -> Object:

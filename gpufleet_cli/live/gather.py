@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gpufleet_cli.facts import Gap
-from gpufleet_cli.live import first_facts, pod_logs, threads
+from gpufleet_cli.live import first_facts, pod_logs, queues, threads
 from gpufleet_cli.live.api import Api, Listed
 from gpufleet_cli.live.bundle_writer import BundleWriter, stamp
 from gpufleet_cli.live.find_job import Job
@@ -94,7 +94,8 @@ def world_size(job: Job, attempt: Attempt) -> int | None:
     known = [size for size in sizes if size]
     if not known:
         return None
-    count = max(len(known), job.gang or 0)
+    stated = max((pod.state.nnodes or 0 for pod in attempt.pods), default=0)
+    count = max(len(known), job.gang or 0, stated)
     return sum(known) if count == len(known) else count * max(known)
 
 
@@ -136,7 +137,7 @@ def _objects(api: Api, job: Job, attempt: Attempt, sink: BundleWriter) -> dict[s
     """Pods with their owners, nodes with their leases, events; the nodes for those who come next."""
     if not sink.has(PODS_FILE):
         pods = [{"apiVersion": "v1", "kind": "Pod", **pod.raw} for pod in attempt.pods]
-        sink.add_objects(PODS_FILE, [*job.objects, *_pending(api, job, sink), *pods])
+        sink.add_objects(PODS_FILE, [*job.objects, *queues.beside(api, job, sink), *pods])
     names = sorted({pod.state.node for pod in attempt.pods if pod.state.node is not None})
     if sink.has(NODES_FILE):
         document = msgspec.json.decode(sink.read(NODES_FILE))
@@ -150,30 +151,6 @@ def _objects(api: Api, job: Job, attempt: Attempt, sink: BundleWriter) -> dict[s
         if events:
             sink.add_objects(EVENTS_FILE, events)
     return first_facts.nodes_of(objects)
-
-
-def _pending(api: Api, job: Job, sink: BundleWriter) -> list[Object]:
-    """Why a gang that is not whole does not start: Kueue's Workload beside the job."""
-    if job.uid is None or not any(
-        "kueue.x-k8s.io" in key
-        for one in (*job.objects, *(pod.raw for pod in job.pods[:1]))
-        for key in (
-            *js.mapping(js.at(one, "metadata", "labels")),
-            *js.mapping(js.at(one, "metadata", "annotations")),
-        )
-    ):
-        return []
-    for version in ("v1beta2", "v1beta1"):
-        listed = api.list(
-            f"/apis/kueue.x-k8s.io/{version}/namespaces/{job.namespace}/workloads",
-            {"labelSelector": f"kueue.x-k8s.io/job-uid={job.uid}"},
-            kind="workloads",
-        )
-        if listed.ok:
-            head = {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": "Workload"}
-            return [{**head, **one} for one in _items(listed)]
-    sink.gap("Kueue's workload", listed.answer.message, "why the gang is not admitted")
-    return []
 
 
 def _items(listed: Listed) -> list[Object]:

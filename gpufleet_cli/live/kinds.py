@@ -69,7 +69,10 @@ def _workers(field: str) -> Callable[[Object], int | None]:
 
 
 def _mpi(job: Object) -> int | None:
-    return _whole(js.at(job, "spec", "mpiReplicaSpecs", "Worker", "replicas"))
+    workers = _whole(js.at(job, "spec", "mpiReplicaSpecs", "Worker", "replicas"))
+    if workers is None:
+        return None
+    return workers + (js.at(job, "spec", "runLauncherAsWorker") is True)
 
 
 def _train_job(job: Object) -> int | None:

@@ -21,7 +21,8 @@ _RESTARTS = (
     "jobset.sigs.k8s.io/job-restart-attempt",
     "volcano.sh/job-version",
 )
-_MAKERS = ("batch.kubernetes.io/controller-uid", "jobset.sigs.k8s.io/jobset-uid", "ray.io/cluster")
+RAY_CLUSTER = "ray.io/cluster"
+_MAKERS = ("batch.kubernetes.io/controller-uid", "jobset.sigs.k8s.io/jobset-uid", RAY_CLUSTER)
 _INDEXES = (
     "jobset.sigs.k8s.io/replicatedjob-name",
     "jobset.sigs.k8s.io/job-index",
@@ -114,16 +115,35 @@ class Attempt:
     ended_ns: int | None
 
 
-def attempts_of(pods: Sequence[Pod]) -> list[Attempt]:
-    """The attempts, oldest first; at least one where there is a pod."""
+def attempts_of(pods: Sequence[Pod], *, newest: int | None = None) -> list[Attempt]:
+    """The attempts, oldest first; at least one where there is a pod. Attempts whose pods are all gone count
+    too, where a restart label tells, or the job's own object does: `newest` is the number it gives the last."""
     lives: dict[tuple[int, str], list[Pod]] = defaultdict(list)
     for pod in pods:
         lives[_life(pod)].append(pod)
-    ordered = sorted(lives.values(), key=lambda group: (_first_life(group), _created(group)))
-    found: list[tuple[Pod, ...]] = []
+    ordered = sorted(
+        _with_their_cluster(list(lives.values())),
+        key=lambda group: (_first_life(group), _created(group)),
+    )
+    found: list[tuple[int, tuple[Pod, ...]]] = []
     for group in ordered:
-        found.extend(_replacements(group))
-    return [_attempt(number, group) for number, group in enumerate(found)]
+        for again, one in enumerate(_replacements(group)):
+            least = found[-1][0] + 1 if found else 0
+            found.append((max(least, _first_life(group) + again), one))
+    shift = max(0, newest - found[-1][0]) if found and newest is not None else 0
+    return [_attempt(number + shift, group) for number, group in found]
+
+
+def _with_their_cluster(lives: list[list[Pod]]) -> list[list[Pod]]:
+    """A RayJob's submitter is in no RayCluster: it belongs to the one that was made last before it."""
+    clusters = sorted((group for group in lives if RAY_CLUSTER in group[0].marks), key=_created)
+    if not clusters:
+        return lives
+    for group in lives:
+        if RAY_CLUSTER not in group[0].marks:
+            before = [one for one in clusters if _created(one) <= _created(group)]
+            (before or clusters)[-1 if before else 0].extend(group)
+    return clusters
 
 
 def _life(pod: Pod) -> tuple[int, str]:
@@ -135,10 +155,8 @@ def _life(pod: Pod) -> tuple[int, str]:
         maker = next((marks[key] for key in _MAKERS if key in marks), "")
         if "jobset.sigs.k8s.io/jobset-name" in marks or "training.kubeflow.org/job-name" in marks:
             maker = marks.get("jobset.sigs.k8s.io/jobset-uid", "")
-        if "ray.io/cluster" in marks:
-            maker = marks["ray.io/cluster"]
-        elif "ray.io/originated-from-cr-name" in marks:
-            maker = ""
+        if RAY_CLUSTER in marks:
+            maker = marks[RAY_CLUSTER]
     return max(restarts, default=0), maker
 
 

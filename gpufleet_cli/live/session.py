@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpufleet_cli.errors import SourceError, TargetError
@@ -12,10 +12,12 @@ from gpufleet_cli.live import (
     access,
     bundle_writer,
     choose_attempt,
+    groups,
     name_cache,
     names_met,
     pack,
     pod_logs,
+    queues,
     sources,
 )
 from gpufleet_cli.live.api import Api
@@ -68,6 +70,9 @@ def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     deadline = Deadline(options.deadline_s)
     api, job = _found(options, deadline, hooks.say)
     attempt = _attempt(api, job, options, hooks.say)
+    job, attempt, told = groups.one_world(api, job, attempt)
+    if told is not None:
+        hooks.say(told)
     is_packed = pack.is_packed(place.name)
     folder = pack.working_folder(place) if is_packed else place
     sink = bundle_writer.open_folder(folder)
@@ -127,6 +132,8 @@ def _found(options: LiveOptions, deadline: Deadline, say: Callable[[str], None])
             raise
         both = f"{options.target}: no such file or folder, and {exc.message}"
         raise type(exc)(both, hint=exc.hint) from exc
+    if not job.attempts and queues.is_held(job):
+        return api, replace(job, attempts=(queues.NONE_YET,))
     if not job.attempts:
         raise TargetError(
             f"{job.shown} has no pods in {api.access.context or api.access.server}",

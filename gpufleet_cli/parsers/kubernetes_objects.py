@@ -22,6 +22,7 @@ from gpufleet_cli.parsers import (
 )
 from gpufleet_cli.parsers import (
     kubernetes_events,
+    kubernetes_gangs,
     kubernetes_nodes,
     kubernetes_pods,
     kubernetes_ranks,
@@ -46,7 +47,7 @@ def matches(path: str, head: bytes) -> bool:
 
 
 def parse(evidence: Evidence) -> Iterator[Fact]:
-    """States, events and identity links; other kinds are passed over."""
+    """States, events and identity links; of other kinds what holds a gang back."""
     data = evidence.read()
     start = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if start in (b"{", b"["):
@@ -73,7 +74,7 @@ def parse(evidence: Evidence) -> Iterator[Fact]:
             case "Lease":
                 yield from kubernetes_nodes.read_lease(found, origin)
             case _:
-                continue
+                yield from kubernetes_gangs.read(found, kind, origin)
 
 
 Object = tuple[str, Mapping[str, object]]

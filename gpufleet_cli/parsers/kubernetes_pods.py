@@ -16,6 +16,7 @@ from gpufleet_cli import timestamps
 from gpufleet_cli.facts import ContainerState, Fact, IdentityLink, Link, Origin, PodState
 from gpufleet_cli.parsers import json_documents as js
 from gpufleet_cli.parsers import kubernetes_ranks
+from gpufleet_cli.parsers.kubernetes_gpus import GPU_RESOURCE, gpus_of
 from gpufleet_cli.parsers.kubernetes_ranks import Gang, NodeRank
 
 MESSAGE_CHARS = 400
@@ -25,9 +26,6 @@ _ATTEMPTS = (
     "jobset.sigs.k8s.io/restart-attempt",
     "jobset.sigs.k8s.io/job-restart-attempt",
     "volcano.sh/job-version",
-)
-_GPU_RESOURCE = re.compile(
-    r"(?:nvidia\.com/(?:gpu|mig-)|amd\.com/gpu|[\w.-]{1,100}/(?:v?gpu\b|gpu\.)|gpu\.intel\.com/|habana\.ai/)"
 )
 _SIDECAR = re.compile(
     r"istio|linkerd|envoy|proxy|sidecar|fluent|vector|promtail|daemon|agent|exporter|logger|sshd"
@@ -40,16 +38,6 @@ def time_of(value: object) -> int | None:
     """An RFC 3339 time."""
     found = timestamps.parse_rfc3339(value) if isinstance(value, str) else None
     return found[0] if found else None
-
-
-def gpus_of(container: object) -> int | None:
-    """How many GPUs a container asks for; limits and requests are equal for devices."""
-    total = 0
-    for kind in ("limits", "requests"):
-        resources = js.mapping(js.at(container, "resources", kind))
-        counts = [js.integer(v) or 0 for k, v in resources.items() if _GPU_RESOURCE.match(str(k))]
-        total = max(total, sum(n for n in counts if 0 < n <= 1024))
-    return total or None
 
 
 def read(pod: Mapping[str, object], gang: Gang, origin: Origin) -> Iterator[Fact]:
@@ -113,6 +101,7 @@ def _state(
         scheduled=True if node is not None else told,
         unscheduled_why=_cut(js.text_at(scheduled, "message")) if told is False else None,
         nproc=rank.nproc,
+        nnodes=rank.nnodes,
         rendezvous=rank.rendezvous,
         attempt=_attempt({**kubernetes_ranks.annotations_of(pod), **labels}),
         hostname=js.text_at(pod, "spec", "hostname"),
@@ -256,7 +245,7 @@ def _devices(state: PodState, status: Mapping[str, object], origin: Origin) -> I
     """GPUs that the kubelet says it gave to a container (feature gate ResourceHealthStatus)."""
     for entry in js.items(status.get("containerStatuses"))[:MOST_CONTAINERS]:
         for resource in js.items(js.at(entry, "allocatedResourcesStatus")):
-            if not _GPU_RESOURCE.match(js.text_at(resource, "name") or ""):
+            if not GPU_RESOURCE.match(js.text_at(resource, "name") or ""):
                 continue
             for device in js.items(js.at(resource, "resources")):
                 uuid = js.text_at(device, "resourceID")

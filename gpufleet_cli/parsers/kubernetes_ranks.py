@@ -4,7 +4,7 @@ Torchrun with c10d sorts the agents itself, so a pod's index is then only a gues
 rendezvous `RANK` or `PET_NODE_RANK` of the spec is a *node* rank and sure. By kind (controllers'
 sources, August 2026): Indexed Job and TrainJob: the completion index; JobSet: job-index times the
 parallelism plus completion index; LWS: worker-index; PyTorchJob: master 0, worker index + 1; MPIJob:
-worker index; Volcano's pytorch plugin: master 0, worker index + 1; Ray and plain pods: none.
+worker index, + 1 where the launcher holds GPUs itself; Volcano's pytorch plugin: master 0, worker index + 1; Ray and plain pods: none.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpufleet_cli.parsers import json_documents as js
+from gpufleet_cli.parsers.kubernetes_gpus import gpus_of
 
 COMPLETION = "batch.kubernetes.io/job-completion-index"
 ARGUMENT_CHARS = 65_536
 
 _NPROC = re.compile(r"--nproc[-_]per[-_]node[=\s]{1,4}[\"']?([\w${}()-]{1,64})")
+_NNODES = re.compile(r"--nnodes[=\s]{1,4}[\"']?(\d{1,6})(?=[\s\"']|$)")
 _NODE_RANK = re.compile(r"--node[-_]rank[=\s]{1,4}[\"']?([\w${}()-]{1,64})")
 _BACKEND = re.compile(r"--rdzv[-_]backend[=\s]{1,4}[\"']?([\w-]{1,32})")
 _VARIABLE = re.compile(r"\$[({]?(\w{1,64})[)}]?")
@@ -32,14 +34,17 @@ class NodeRank:
 
     node_rank: int | None
     nproc: int | None
+    nnodes: int | None
     rendezvous: Literal["static", "c10d"] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """What only the pods together tell: which jobs have a master, and Jobs' parallelism."""
+    """What only the pods together tell: which jobs have a master, or a launcher that holds ranks, and Jobs'
+    parallelism."""
 
     masters: frozenset[str]
+    launchers: frozenset[str]
     parallelism: Mapping[str, int]
 
 
@@ -62,16 +67,31 @@ def _both(pod: object) -> dict[str, str]:
 def gang_of(pods: Iterable[object]) -> Gang:
     """Masters and parallelism over all pods of a file."""
     masters: set[str] = set()
+    launchers: set[str] = set()
     parallelism: dict[str, int] = {}
     for pod in pods:
         marks = _both(pod)
         job = _training_job(marks)
         if job is not None and _is_master(marks):
             masters.add(job)
+        if job is not None and _is_launcher(marks) and _holds_gpus(pod):
+            launchers.add(job)
         job_set, index = _job_set(marks), _number(marks.get(COMPLETION))
         if job_set is not None and index is not None:
             parallelism[job_set] = max(parallelism.get(job_set, 1), index + 1)
-    return Gang(masters=frozenset(masters), parallelism=parallelism)
+    return Gang(masters=frozenset(masters), launchers=frozenset(launchers), parallelism=parallelism)
+
+
+def _is_launcher(marks: Mapping[str, str]) -> bool:
+    return marks.get("training.kubeflow.org/job-role") == "launcher"
+
+
+def _holds_gpus(pod: object) -> bool:
+    return any(gpus_of(one) for one in js.items(js.at(pod, "spec", "containers")))
+
+
+def _is_of_mpi(marks: Mapping[str, str]) -> bool:
+    return "mpi" in marks.get("training.kubeflow.org/operator-name", "")
 
 
 def _training_job(marks: Mapping[str, str]) -> str | None:
@@ -98,12 +118,15 @@ def node_rank(pod: object, container: object, gpus: int | None, gang: Gang) -> N
         rendezvous: Literal["static", "c10d"] | None = "c10d"
     elif static is not None:
         rendezvous = "static"
+    elif _is_of_mpi(_both(pod)):
+        rendezvous = "static"  # the order of the hostfile
     else:
         rendezvous = "c10d" if "PET_RDZV_ENDPOINT" in env or "--standalone" in command else None
     by_kind = _by_kind(_both(pod), gang, knows_spec=container is not None)
     return NodeRank(
         node_rank=static if static is not None else by_kind,
         nproc=_processes(env, command, gpus),
+        nnodes=_number(env.get("PET_NNODES")) or _number(_first(_NNODES, command)),
         rendezvous=rendezvous,
     )
 
@@ -112,6 +135,8 @@ def _by_kind(marks: Mapping[str, str], gang: Gang, *, knows_spec: bool) -> int |
     worker = _number(marks.get("leaderworkerset.sigs.k8s.io/worker-index"))
     if worker is not None:
         return worker
+    if _is_of_mpi(marks):
+        return _mpi(marks, gang)
     kubeflow = _number(marks.get("training.kubeflow.org/replica-index"))
     if kubeflow is not None:
         return _kubeflow(marks, kubeflow, gang, knows_spec=knows_spec)
@@ -128,12 +153,22 @@ def _by_kind(marks: Mapping[str, str], gang: Gang, *, knows_spec: bool) -> int |
     return index
 
 
+def _mpi(marks: Mapping[str, str], gang: Gang) -> int | None:
+    """Hostfile order: the launcher where it works itself, then the workers. v1 says `replica-type`, v2beta1
+    `job-role`."""
+    shift = marks.get("training.kubeflow.org/job-name") in gang.launchers
+    if _is_launcher(marks):
+        return 0 if shift else None
+    role = marks.get("training.kubeflow.org/replica-type") or marks.get(
+        "training.kubeflow.org/job-role", ""
+    )
+    index = _number(marks.get("training.kubeflow.org/replica-index"))
+    return index + shift if index is not None and role.lower() == "worker" else None
+
+
 def _kubeflow(marks: Mapping[str, str], index: int, gang: Gang, *, knows_spec: bool) -> int | None:
     """A worker counts from 1 beside a master. Without a master and without RANK in the spec it is
     an elastic job, whose ranks torchrun gives out."""
-    if "mpi" in marks.get("training.kubeflow.org/operator-name", ""):
-        is_worker = marks.get("training.kubeflow.org/replica-type", "").lower() == "worker"
-        return index if is_worker else None
     if _is_master(marks):
         return 0
     if marks.get("training.kubeflow.org/job-name") in gang.masters or not knows_spec:

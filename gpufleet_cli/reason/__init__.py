@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpufleet_cli.facts import (
     ClusterEvent,
+    GangHeld,
     Gap,
     GpuReading,
     GroupStatus,
@@ -80,6 +81,7 @@ class Case:
     pods: tuple[PodState, ...]
     nodes: tuple[NodeState, ...]
     events: tuple[ClusterEvent, ...]
+    held: tuple[GangHeld, ...]
     scheduler_jobs: tuple[SchedulerJob, ...]
     scheduler_nodes: tuple[SchedulerNode, ...]
     stop: Stop

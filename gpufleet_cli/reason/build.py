@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from gpufleet_cli.facts import (
     ClusterEvent,
     Fact,
+    GangHeld,
     Gap,
     GpuReading,
     GroupStatus,
@@ -47,6 +49,7 @@ from gpufleet_cli.reason import (
     timeline,
     topology,
     wait_graph,
+    world_size,
     xid_history,
     years,
 )
@@ -70,25 +73,29 @@ T = TypeVar("T", WatchdogTimeout, GroupStatus, LogSign, Progress)
 F = TypeVar("F")
 
 
-def build_case(facts: Iterable[Fact], *, as_of_ns: int | None, captured_ns: int | None) -> Case:
+def build_case(
+    facts: Iterable[Fact],
+    *,
+    as_of_ns: int | None,
+    captured_ns: int | None,
+    gathered_world_size: int | None = None,
+) -> Case:
     """Join the facts of one target into the case of its subject attempt.
 
     The subject is the newest attempt that failed or stalled, if it ended within the look-back, even
-    when a younger one runs; else the newest.
+    when a younger one runs; else the newest. `gathered_world_size` is what a bundle's manifest says that
+    the pods start.
     """
+    build = partial(_build, captured_ns=captured_ns, gathered=gathered_world_size)
     listed = tuple(facts)
     known = as_of_ns if as_of_ns is not None else captured_ns
     listed = tuple(years.with_years(listed, years.near(listed, known)))
-    newest = _build(attempts.split(listed), as_of_ns=as_of_ns, captured_ns=captured_ns)
+    newest = build(attempts.split(listed), as_of_ns=as_of_ns)
     if newest.stop.stopped or not any(
         s.fact.sign in job_state.ABORT_SIGNS for s in newest.earlier_signs
     ):
         return newest
-    before = _build(
-        attempts.split(listed, without_newest=True),
-        as_of_ns=newest.as_of_ns,
-        captured_ns=captured_ns,
-    )
+    before = build(attempts.split(listed, without_newest=True), as_of_ns=newest.as_of_ns)
     ended = before.stop.ended_ns
     if not before.stop.stopped or before.stop.state == "exited" or ended is None:
         return newest
@@ -97,13 +104,19 @@ def build_case(facts: Iterable[Fact], *, as_of_ns: int | None, captured_ns: int 
     return before
 
 
-def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int | None) -> Case:
+def _build(
+    subject: attempts.Attempts,
+    *,
+    as_of_ns: int | None,
+    captured_ns: int | None,
+    gathered: int | None,
+) -> Case:
     facts = subject.current
     given = tuple(
         sorted(_of(facts, JobNumbers), key=lambda n: (n.source != "flag", str(n.origin or "")))
     )
     dumps = _of(facts, RankDump)
-    places = _topology(subject, given, dumps)
+    places = _topology(subject, given, dumps, gathered)
     graph = _graph(facts, dumps, places)
     offsets = clocks.offsets(
         _of(facts, Progress),
@@ -148,6 +161,7 @@ def _build(subject: attempts.Attempts, *, as_of_ns: int | None, captured_ns: int
         pods=_of(facts, PodState),
         nodes=_of(facts, NodeState),
         events=_date_events(_of(facts, ClusterEvent), when.now_ns),
+        held=_of(facts, GangHeld),
         scheduler_jobs=_of(facts, SchedulerJob),
         scheduler_nodes=_of(facts, SchedulerNode),
         stop=when.stop,
@@ -321,42 +335,23 @@ def _of(facts: Iterable[Fact], kind: type[F]) -> tuple[F, ...]:
 
 
 def _topology(
-    subject: attempts.Attempts, given: Sequence[JobNumbers], dumps: Sequence[RankDump]
+    subject: attempts.Attempts,
+    given: Sequence[JobNumbers],
+    dumps: Sequence[RankDump],
+    gathered: int | None,
 ) -> Topology:
-    stated: tuple[int, str] | None = next(
-        ((n.world_size, n.source) for n in given if n.world_size is not None), None
-    )
     recorded = wait_graph.recorded_world_size(dumps)
-    if stated is None and recorded is None:
-        size = _size_by_numels(_of(subject.current, WatchdogTimeout))
-        stated = None if size is None else (size, "evidence")
+    timeouts = _of(subject.current, WatchdogTimeout)
     return topology.build(
         links=_of(subject.current, IdentityLink),
         speakers=[s for s in map(attempts.speaker_of, subject.current) if s is not None],
         pods=_of(subject.current, PodState),
         nodes=_of(subject.current, NodeState),
-        stated_world_size=stated,
+        stated_world_size=world_size.stated(given, timeouts, recorded),
         recorder_world_size=recorded,
         gpus_per_node=next((n.gpus_per_node for n in given if n.gpus_per_node is not None), None),
+        gathered_world_size=gathered,
     )
-
-
-def _size_by_numels(timeouts: Sequence[WatchdogTimeout]) -> int | None:
-    """An all-gather of the default group puts out as many times what it takes in as there are ranks,
-    a reduce-scatter the other way round."""
-    for timeout in timeouts:
-        group = timeout.group
-        if (
-            group is None
-            or group.desc != "default_pg"
-            or not timeout.numel_in
-            or not timeout.numel_out
-        ):
-            continue
-        small, large = sorted((timeout.numel_in, timeout.numel_out))
-        if timeout.op.strip("_").startswith(("ALLGATHER", "REDUCE_SCATTER")) and large % small == 0:
-            return large // small if large > small else None
-    return None
 
 
 def _placed(

@@ -7,6 +7,7 @@ only when it is one of them; numbered folders stand for the nodes in order of th
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,12 +26,13 @@ class Names:
     pod_by_uid: dict[str, str]
     node_by_address: dict[str, str]
     aliases: dict[str, str]
+    pod_by_ip: dict[str, str]  # addresses that are one pod's alone
 
     @classmethod
     def gather(
         cls, links: list[IdentityLink], pods: list[PodState], nodes: tuple[NodeState, ...]
     ) -> Names:
-        names = cls(set(), set(), {}, {}, {}, {})
+        names = cls(set(), set(), {}, {}, {}, {}, _by_ip(pods))
         for link in links:
             if link.pod is not None and link.how is not Link.DERIVED:
                 names.pods.add(link.pod)
@@ -71,7 +73,14 @@ class Names:
     def unit(self, speaker: Speaker) -> tuple[str | None, str | None]:
         """(pod, node) that a speaker's own fields name, checked against the names that are known."""
         pod, node = speaker.pod, speaker.node
-        for name in (speaker.pod, speaker.host, speaker.node):
+        told = self.pod_by_ip.get(speaker.host or "")
+        if (
+            told is not None
+        ):  # a driver prints for workers elsewhere: the line's address, not its file
+            return told, self.node_of_pod.get(told)
+        if speaker.task is not None and pod in self.pods and len(self.pods) > 1:
+            pod = None  # mpirun or srun prints there for all tasks
+        for name in (pod, speaker.host, speaker.node):
             if name is None:
                 continue
             if name in self.pods:
@@ -87,6 +96,12 @@ class Names:
         if self.nodes and node not in self.nodes:
             node = self.aliases.get(node or "", node)
         return pod, node
+
+
+def _by_ip(pods: list[PodState]) -> dict[str, str]:
+    """The pod of each address; pods on the host's network share one, which then tells nothing."""
+    count = Counter(pod.pod_ip for pod in pods if pod.pod_ip is not None)
+    return {p.pod_ip: p.name for p in pods if p.pod_ip is not None and count[p.pod_ip] == 1}
 
 
 def numbered_nodes(

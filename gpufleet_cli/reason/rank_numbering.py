@@ -7,9 +7,21 @@ world and no line contradicts it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
-from gpufleet_cli.facts import IdentityLink, Link, PodState
+from gpufleet_cli.facts import IdentityLink, Link, PodState, Speaker
+
+
+def of_pods(pods: Sequence[PodState]) -> list[PodState]:
+    """The pods that hold ranks: those with GPUs where some have any, else all (a launcher, Ray's head)."""
+    return [pod for pod in pods if pod.gpus] or list(pods)
+
+
+def processes(pods: Sequence[PodState]) -> int | None:
+    """How many ranks each pod starts, where all that say it agree."""
+    each = {pod.nproc or pod.gpus for pod in pods} - {None}
+    return each.pop() if len(each) == 1 else None
 
 
 def by_pod_index(
@@ -17,48 +29,92 @@ def by_pod_index(
 ) -> list[IdentityLink]:
     """The ranks of pods whose spec fixes their node rank: as many a pod as it starts processes, in order.
 
-    Only where all pods of the job agree on that number and fill the world, and no line says otherwise.
+    Only where all pods of the job agree on that number and fill the world, and no line says otherwise. Where
+    the specs state the number (not the GPUs alone), a pod that is gone takes nobody else's rank away.
     """
-    known = {p.node_rank: p for p in pods if p.node_rank is not None and p.rendezvous == "static"}
-    each = {p.nproc or p.gpus for p in known.values()}
-    count = each.pop() if len(each) == 1 else None
-    if (
-        not count
-        or size is None
-        or len(known) != len(pods)
-        or sorted(known) != list(range(len(known)))
-    ):
+    held = of_pods(pods)
+    known = {p.node_rank: p for p in held if p.node_rank is not None and p.rendezvous == "static"}
+    count = processes(held)
+    if not count or size is None or not held or len(known) != len(held) or size % count:
         return []
-    if len(known) * count != size:
+    is_stated = all(pod.nproc for pod in held)
+    if max(known) >= size // count or (not is_stated and len(known) * count != size):
         return []
-    home = {rank: known[rank // count] for rank in range(size)}
+    home = {
+        node_rank * count + local: pod
+        for node_rank, pod in sorted(known.items())
+        for local in range(count)
+    }
     for link in links:
         stated = None if link.rank is None else home.get(link.rank)
         if stated is not None and link.pod is not None and link.pod != stated.name:
             return []
         if stated is not None and link.node is not None and stated.node not in (None, link.node):
             return []
-    return [
-        IdentityLink(
-            how=Link.POD_SPEC,
-            origin=pod.origin,
-            rank=rank,
-            local_rank=rank % count,
-            pod=pod.name,
-            pod_uid=pod.uid,
-            node=pod.node,
-            pod_ip=pod.pod_ip,
-            namespace=pod.namespace,
-        )
+    return [_in_pod(pod, rank, rank % count, Link.POD_SPEC) for rank, pod in home.items()]
+
+
+def _in_pod(pod: PodState, rank: int, local: int | None, how: Link) -> IdentityLink:
+    return IdentityLink(
+        how=how,
+        origin=pod.origin,
+        rank=rank,
+        local_rank=local,
+        pod=pod.name,
+        pod_uid=pod.uid,
+        node=pod.node,
+        pod_ip=pod.pod_ip,
+        namespace=pod.namespace,
+    )
+
+
+def by_speakers(
+    speakers: Sequence[Speaker], pods: Sequence[PodState], placed: Mapping[int, str], size: int
+) -> list[IdentityLink]:
+    """The ranks that are left, in pods of which one line states both a global and a local rank; and in the
+    one pod that nobody spoke for, where just as many are left as it starts.
+
+    `placed`: the pod of each rank that is known. A rank that another pod has been given contradicts all.
+    """
+    held = {pod.name: pod for pod in of_pods(pods)}
+    count = processes(list(held.values()))
+    if not count or len(held) * count != size:
+        return []
+    firsts: dict[str, int] = {}
+    for speaker in speakers:
+        if speaker.rank is None or speaker.local_rank is None or speaker.pod not in held:
+            continue
+        if not 0 <= speaker.local_rank < count:
+            return []
+        first = speaker.rank - speaker.local_rank
+        if firsts.setdefault(speaker.pod, first) != first:
+            return []
+    home = {rank: pod for pod, first in firsts.items() for rank in range(first, first + count)}
+    if len(home) != len(firsts) * count or any(
+        rank >= size or placed.get(rank, pod) != pod for rank, pod in home.items()
+    ):
+        return []
+    found = [
+        _in_pod(held[pod], rank, rank - firsts[pod], Link.DERIVED)
         for rank, pod in home.items()
+        if rank not in placed
     ]
+    left = [rank for rank in range(size) if rank not in placed and rank not in home]
+    empty = sorted(set(held) - set(placed.values()) - set(firsts))
+    if len(empty) == 1 and len(left) == count and left == list(range(left[0], left[0] + count)):
+        pod = held[empty[0]]
+        found += [_in_pod(pod, rank, rank - left[0], Link.DERIVED) for rank in left]
+    return found
 
 
-def by_agent(links: Sequence[IdentityLink], size: int | None) -> list[IdentityLink]:
+def by_agent(
+    links: Sequence[IdentityLink], speakers: Sequence[Speaker], size: int | None
+) -> list[IdentityLink]:
     """The other ranks of each agent that named at least one of its own with its local rank.
 
     Only where the agents' first ranks are one distance apart and fill the world; a `size` of None is
-    what they fill.
+    what they fill. An agent that said nothing (its pod is gone) makes the distance look longer: then a rank
+    speaks where this order would not have it.
     """
     by_first = _agents(links)
     firsts = sorted(by_first)
@@ -70,6 +126,8 @@ def by_agent(links: Sequence[IdentityLink], size: int | None) -> list[IdentityLi
         return []
     placed = {link.rank: link for link in links if link.rank is not None and link.pod is not None}
     if any(by_first[rank - rank % count].pod != link.pod for rank, link in placed.items()):
+        return []
+    if _speak_elsewhere(speakers, {first: link.pod for first, link in by_first.items()}, count):
         return []
     return [
         IdentityLink(
@@ -88,6 +146,23 @@ def by_agent(links: Sequence[IdentityLink], size: int | None) -> list[IdentityLi
         for rank in range(first, first + count)
         if rank not in placed
     ]
+
+
+def _speak_elsewhere(
+    speakers: Sequence[Speaker], pods: Mapping[int, str | None], count: int
+) -> bool:
+    """Whether a pod writes of ranks that this order gives to another one. Numbers that several pods carry are
+    local ranks, and tell nothing."""
+    spoken: dict[int, set[str]] = defaultdict(set)
+    for speaker in speakers:
+        number = speaker.rank if speaker.rank is not None else speaker.prefix_rank
+        if number is not None and speaker.pod is not None:
+            spoken[number].add(speaker.pod)
+    if any(len(told) > 1 for told in spoken.values()):
+        return False
+    return any(
+        pods.get(number - number % count) not in (None, *told) for number, told in spoken.items()
+    )
 
 
 def _agents(links: Sequence[IdentityLink]) -> dict[int, IdentityLink]:

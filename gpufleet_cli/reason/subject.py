@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from gpufleet_cli.facts import WatchdogTimeout
-from gpufleet_cli.reason import Case
+from gpufleet_cli.reason import Case, world_size
 from gpufleet_cli.reason.op_names import op_type
 from gpufleet_cli.reason.placed import NS
 from gpufleet_cli.verdict import (
@@ -27,13 +27,12 @@ def job_view(case: Case) -> JobView:
     places = case.topology.places.values()
     if namespace is None:
         namespace = next((p.namespace for p in places if p.namespace is not None), None)
-    nodes = len(case.topology.by_node)
     return JobView(
         name=name,
         namespace=namespace,
         world_size=case.topology.world_size,
         world_size_source=case.topology.world_size_source,
-        nodes=_node_count(case) if nodes else None,
+        nodes=_node_count(case) or None,
         attempt=case.attempt,
         state=case.stop.state,
         state_why=case.stop.why,
@@ -49,9 +48,12 @@ def job_view(case: Case) -> JobView:
 
 
 def _node_count(case: Case) -> int:
-    """Nodes that hold ranks; by arithmetic where only some ranks are placed and the rest is given."""
+    """Nodes that hold ranks, also those whose ranks nobody spoke for, where the pods make up the world; by
+    arithmetic where only some ranks are placed and the rest is given."""
     seen = len(case.topology.by_node)
     size = case.topology.world_size
+    if size is not None and world_size.of_pods(case.pods) == size:
+        return max(seen, len({pod.node for pod in case.pods if pod.gpus and pod.node is not None}))
     per_node = next((n.gpus_per_node for n in case.given if n.gpus_per_node is not None), None)
     if size is not None and per_node and len(case.topology.places) < size:
         return max(seen, -(-size // per_node))

@@ -20,7 +20,7 @@ from gpufleet_cli.facts import (
     PodState,
     Speaker,
 )
-from gpufleet_cli.reason import rank_numbering
+from gpufleet_cli.reason import rank_numbering, world_size
 from gpufleet_cli.reason.names import Names, numbered_nodes
 from gpufleet_cli.verdict import GpuRef
 
@@ -153,26 +153,39 @@ def build(
     stated_world_size: tuple[int, str] | None,
     recorder_world_size: int | None,
     gpus_per_node: int | None,
+    gathered_world_size: int | None = None,
 ) -> Topology:
-    """Join every link of one attempt. `stated_world_size` is (size, source) of flag or file."""
+    """Join every link of one attempt. `stated_world_size` is (size, source) of flag or file,
+    `gathered_world_size` what the pods that were gathered start: a line of the job knows better."""
     credible = (link for link in links if max(link.rank or 0, (link.rank_in or 0) - 1) < MOST_RANKS)
     all_links = sorted(credible, key=lambda link: (_TRUST_ORDER[link.how], str(link.origin)))
     pod_list = sorted(pods, key=lambda pod: (pod.name, pod.created_ns or 0))
     node_list = tuple(nodes)
     speaker_list = sorted(set(speakers), key=_speaker_key)
-    size, source = _world_size(all_links, stated_world_size, recorder_world_size)
+    size, source = world_size.chosen(
+        all_links, speaker_list, stated_world_size, recorder_world_size, gathered_world_size
+    )
     all_links = [
         link
         for link in all_links
         if link.rank is None or link.rank_in is None or size is None or link.rank_in == size
     ]
     all_links += rank_numbering.by_pod_index(all_links, pod_list, size)
-    numbered = rank_numbering.by_agent(all_links, None if source == "agent" else size)
+    numbered = rank_numbering.by_agent(all_links, speaker_list, None if source == "agent" else size)
     if numbered and source == "agent":
         size = max(link.rank or 0 for link in [*all_links, *numbered]) + 1
     all_links += numbered
     names = Names.gather(all_links, pod_list, node_list)
     draft = _draft_places(all_links, pod_list, names)
+    if size is not None:
+        known = {rank: place.pod for rank, place in draft.items() if place.pod is not None}
+        for speaker in speaker_list:
+            pod = names.unit(speaker)[0]
+            if speaker.rank is not None and pod is not None:
+                known.setdefault(speaker.rank, pod)
+        spoken = rank_numbering.by_speakers(speaker_list, pod_list, known, size)
+        all_links += spoken
+        draft = _draft_places(all_links, pod_list, names) if spoken else draft
     names.aliases.update(
         numbered_nodes(
             speaker_list, {r: p.node for r, p in draft.items() if p.node is not None}, names
@@ -192,20 +205,6 @@ def _speaker_key(speaker: Speaker) -> str:
     return repr(speaker)
 
 
-def _world_size(
-    links: list[IdentityLink], stated: tuple[int, str] | None, recorder: int | None
-) -> tuple[int | None, str]:
-    if stated is not None:
-        return stated
-    if recorder is not None:
-        return recorder, "flight-recorder"
-    sizes = [link.rank_in for link in links if link.rank_in is not None]
-    if sizes:
-        return max(sizes), "nccl-init"
-    agent = [link.rank for link in links if link.how is Link.AGENT and link.rank is not None]
-    return (max(agent) + 1, "agent") if agent else (None, "unknown")
-
-
 def _draft_places(
     links: list[IdentityLink], pods: list[PodState], names: Names
 ) -> dict[int, Place]:
@@ -214,7 +213,7 @@ def _draft_places(
         if link.rank is None:
             continue
         place = places.get(link.rank, Place(rank=link.rank, how=link.how, origin=link.origin))
-        host_pod = link.host if link.host in names.pods else None
+        host_pod = link.host if link.host in names.pods else names.pod_by_ip.get(link.host or "")
         host_node = names.node_named(link.host)
         pod = place.pod or link.pod or host_pod
         places[link.rank] = replace(

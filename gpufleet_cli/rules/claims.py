@@ -258,3 +258,12 @@ def before_others_s(case: Case, at_ns: int | None) -> float | None:
     if at_ns is None or case.first_timeout_ns is None:
         return None
     return (case.first_timeout_ns - at_ns) / NS
+
+
+AFTERWARDS_S = 60.0
+
+
+def is_after(case: Case, at_ns: int | None) -> bool:
+    """Whether it came when the others had given up already: then it is what somebody did about the stall."""
+    ahead = before_others_s(case, at_ns)
+    return ahead is not None and ahead < -AFTERWARDS_S

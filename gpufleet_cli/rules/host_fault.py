@@ -15,9 +15,8 @@ from gpufleet_cli.facts import ContainerState, HostSign, Origin, PodState, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedHost, PlacedSign
 from gpufleet_cli.reason.xid_history import node_name, window
-from gpufleet_cli.rules import claims
+from gpufleet_cli.rules import claims, removed_pods
 from gpufleet_cli.rules.claims import about, claim, ranks_text
-from gpufleet_cli.rules.node_fault import NODE_EVENTS
 from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
 
 NAME = "host_fault"
@@ -28,7 +27,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     """Memory, then crashes that the kernel saw, then removed pods."""
     yield from _oom(case)
     yield from _crashed(case)
-    yield from _removed(case)
+    yield from removed_pods.hypotheses(case)
 
 
 # --- Memory --------------------------------------------------------------------------------------
@@ -222,6 +221,7 @@ def _oom_pods(case: Case) -> Iterator[Hypothesis]:
         remedy=Remedy.CODE,
         ranks=tuple(sorted(ranks)) if single else (),
         nodes=tuple(sorted({pod.node for pod, _c in killed if pod.node is not None})),
+        pods=() if single else tuple(sorted({pod.name for pod, _c in killed})),
         onset_ns=min(
             (c.finished_ns for _p, c in killed if c.finished_ns is not None), default=None
         ),
@@ -236,7 +236,7 @@ def _oom_killed(pod: PodState, container: ContainerState, case: Case) -> bool:
     if pod.rank_container is not None and container.name != pod.rank_container:
         return False
     if container.reason == "OOMKilled":
-        return True
+        return not claims.is_after(case, container.finished_ns)
     ended = container.last_finished_ns
     if container.last_reason != "OOMKilled" or ended is None or case.as_of_ns is None:
         return False
@@ -322,81 +322,3 @@ def _crashed(case: Case) -> Iterator[Hypothesis]:
 
 
 RANK_PROCESSES = ("python", "pt_", "torch", "train")
-REMOVAL_EVENTS = frozenset({"Preempted", "Preempting", "Evicted", "TaintManagerEviction"})
-
-
-def _removed_by_events(case: Case) -> Iterator[Hypothesis]:
-    """Events that say that a pod of this job was taken away, where no pod list says it."""
-    known = {pod.name for pod in case.pods if pod.disruption is not None}
-    done: set[str] = set()
-    dying = {e.name for e in case.events if e.reason in NODE_EVENTS and e.kind.lower() == "node"}
-    for event in case.events:
-        if event.reason not in REMOVAL_EVENTS or event.kind.lower() != "pod":
-            continue
-        ranks = case.topology.by_pod.get(event.name, ())
-        if not ranks or event.name in known or event.name in done:
-            continue
-        if case.topology.node_of_pod.get(event.name, "") in dying:
-            continue
-        done.add(event.name)
-        yield Hypothesis(
-            kind=Kind.RANK_CRASHED,
-            rule=NAME,
-            summary=f"{event.name} was removed from outside: {event.message[:90]}",
-            claims=(
-                claim(
-                    f"{event.name}: {event.reason}: {event.message[:90]}",
-                    event.origin,
-                    claims.GOOD,
-                    at_ns=event.at_ns,
-                ),
-            ),
-            remedy=Remedy.OUTSIDE,
-            ranks=ranks,
-            onset_ns=event.at_ns,
-            degrades=True,
-            worsens_why="depends on priority and quota",
-            reason_tag="pod removed",
-            would_settle="events of the pod and of its node",
-        )
-
-
-REMOVED_BY = {
-    "EvictionByEvictionAPI": "somebody evicted it",
-    "PreemptionByScheduler": "the scheduler preempted it",
-    "DeletionByPodGC": "its node was gone and the pod collector removed it",
-    "TerminationByKubelet": "the kubelet ended it for node pressure",
-}
-
-
-def _removed(case: Case) -> Iterator[Hypothesis]:
-    """A pod that somebody removed did not die by itself: nobody's node is to blame."""
-    yield from _removed_by_events(case)
-    dead = {n.name for n in case.nodes if n.ready in ("False", "Unknown")}
-    for pod in case.pods:
-        evicted = "TerminationByKubelet" if pod.reason == "Evicted" else ""
-        why = REMOVED_BY.get(pod.disruption or evicted)
-        if why is None or pod.node in dead:
-            continue
-        ranks = case.topology.by_pod.get(pod.name, ())
-        yield Hypothesis(
-            kind=Kind.RANK_CRASHED,
-            rule=NAME,
-            summary=f"{pod.name} was removed from outside: {why}.",
-            claims=(
-                claim(
-                    f"{pod.name}: {pod.disruption or pod.reason}{claims.when(pod.disrupted_ns)}",
-                    pod.origin,
-                    claims.STRONG,
-                    at_ns=pod.disrupted_ns,
-                ),
-            ),
-            remedy=Remedy.OUTSIDE,
-            ranks=ranks,
-            onset_ns=pod.disrupted_ns,
-            degrades=True,
-            worsens=None,
-            worsens_why="depends on priority and quota",
-            reason_tag="pod removed",
-            would_settle="events of the pod and of its node",
-        )

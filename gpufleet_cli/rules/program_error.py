@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gpufleet_cli.facts import Origin, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import NS, PlacedSign
-from gpufleet_cli.rules import claims, container_exits
+from gpufleet_cli.rules import claims, container_exits, loader_timeouts
 from gpufleet_cli.rules.claims import about, is_outside, ranks_text
 from gpufleet_cli.rules.container_exits import CLOCKS_S, CONSEQUENCES, SAME_MOMENT_S, exit_words
 from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
@@ -155,6 +155,7 @@ def _deaths(case: Case) -> list[Death]:
     """The earliest own error of every rank that is no consequence."""
     exits = _exits(case)
     told = {s.fact.origin for s in case.signs_of(*TOLD_ELSEWHERE)} | _shared_storage(case)
+    told |= loader_timeouts.tracebacks(case)
     worded = {s.fact.origin for s in case.signs_of(*OWN_ERRORS[1:])}
     found: dict[int, Death] = {}
     for sign in case.signs_of(*OWN_ERRORS):

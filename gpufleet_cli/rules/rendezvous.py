@@ -1,7 +1,7 @@
 """The job never started: somebody did not come to the rendezvous.
 
-Claims it when the store counted fewer clients than expected, or a rendezvous error stands and no step was
-made in this attempt. The absent one is named by its pod's state or events, or as the only rank that
+Claims it when the store counted fewer clients than expected, a rendezvous error stands, or a pod of the gang
+is in a state in which it cannot start, and no step was made in this attempt. The absent one is named by its pod's state or events, or as the only rank that
 left nothing. What could look the same: a late survivor that finds the rendezvous closed after a crash.
 """
 
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpufleet_cli.facts import IdentityLink, Sign
+from gpufleet_cli.facts import IdentityLink, PodState, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import PlacedSign
+from gpufleet_cli.reason.rank_numbering import of_pods
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import about, claim, ranks_text
 from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
@@ -32,6 +33,11 @@ POD_TROUBLE = frozenset(
 )
 
 
+MOST_REASON = 90
+STARTING = frozenset({None, "ContainerCreating", "PodInitializing", "CrashLoopBackOff"})
+"""Waiting for these is the way of every pod, or comes after it ran."""
+
+
 def propose(case: Case) -> Iterator[Hypothesis]:
     """At most one hypothesis a way of not starting; none once a step was made."""
     yield from _stuck_in_init(case)
@@ -43,7 +49,10 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         and s.fact.joined < s.fact.expected
     ]
     failed = case.signs_of(Sign.RENDEZVOUS_FAILED, Sign.PORT_IN_USE)
-    if case.steps.count > 0 or case.timeouts or not (joined or failed):
+    if case.steps.count > 0 or case.timeouts:
+        return
+    if not (joined or failed):
+        yield from _never_began(case)
         return
     found: list[Claim] = []
     if joined:
@@ -60,17 +69,19 @@ def propose(case: Case) -> Iterator[Hypothesis]:
     troubled = _troubled_pods(case)
     ranks, nodes = _absent(case, [pod for pod, _c in troubled], joined)
     found += [c for _pod, c in troubled[:3]]
-    who = ranks_text(ranks) if ranks else "an absent peer"
+    pods = () if ranks else _unstarted(case)
+    who = ranks_text(ranks) if ranks else ", ".join(pods[:3]) or "an absent peer"
     yield Hypothesis(
         kind=Kind.RENDEZVOUS_FAILURE,
         rule=NAME,
         summary="The rendezvous port is taken by another process."
         if clash
-        else f"The job never started: {who} did not join the rendezvous.",
+        else f"The job never started: {who} did not join the rendezvous{_why(case)}.",
         claims=tuple(found),
         remedy=Remedy.OUTSIDE,
         ranks=() if clash else ranks,
         nodes=() if clash else nodes,
+        pods=() if clash else pods,
         onset_ns=None,
         degrades=True,
         worsens=None,
@@ -78,6 +89,113 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         reason_tag="rendezvous",
         would_settle="events and state of the pods that did not join",
     )
+
+
+def _never_began(case: Case) -> Iterator[Hypothesis]:
+    """A gang whose state says why it is not whole, before anybody has given up waiting for it."""
+    gang = of_pods(case.pods)
+    waiting = [pod for pod in gang if _state_trouble(pod) is not None]
+    if case.held and len(waiting) == len(gang):
+        yield _held(case)
+        return
+    if not waiting:
+        return
+    everybody = len(waiting) == len(gang)
+    names = tuple(pod.name for pod in waiting)
+    ranks = tuple(sorted({r for name in names for r in case.topology.by_pod.get(name, ())}))
+    count = f"all {len(gang)} pods" if len(gang) > 1 else names[0]
+    who = count if everybody else ", ".join(names[:3]) + _more(len(names) - 3)
+    yield Hypothesis(
+        kind=Kind.RENDEZVOUS_FAILURE,
+        rule=NAME,
+        summary=f"The job has not started: {who} cannot start{_why(case)}"
+        + ("." if everybody else f"; {len(gang) - len(waiting)} others wait for it."),
+        claims=tuple(
+            claim(_state_trouble(pod) or "", pod.origin, claims.STRONG if i == 0 else claims.WEAK)
+            for i, pod in enumerate(waiting[:3])
+        ),
+        remedy=Remedy.OUTSIDE,
+        ranks=() if everybody else ranks,
+        pods=() if everybody or ranks else names,
+        degrades=True,
+        worsens=None,
+        worsens_why="it lasts until those pods can start",
+        reason_tag="not started",
+        would_settle="events and state of the pods that cannot start",
+    )
+
+
+HOLDERS = {"Workload": "Kueue has not admitted it", "PodGroup": "Volcano has not placed its gang"}
+
+
+def _held(case: Case) -> Hypothesis:
+    """No pod of it runs, and what holds it back says why; a queue tells more than `suspend` does."""
+    first = min(case.held, key=lambda held: (held.kind not in HOLDERS, held.kind, held.name))
+    who = HOLDERS.get(first.kind, f"{first.kind} {first.name} is suspended")
+    since = claims.when(first.since_ns).replace(" at ", " since ", 1)
+    return Hypothesis(
+        kind=Kind.RENDEZVOUS_FAILURE,
+        rule=NAME,
+        summary=f"The job has not started: {who} ({first.reason}: {first.message[:180]}).",
+        claims=(
+            claim(
+                f"{first.kind} {first.name}: {first.reason}{since}: {first.message[:120]}",
+                first.origin,
+                claims.STRONG,
+                at_ns=first.since_ns,
+            ),
+        ),
+        remedy=Remedy.OUTSIDE,
+        degrades=False,
+        degrades_why="it holds no GPUs",
+        worsens=False,
+        worsens_why="it waits, and holds nobody up",
+        reason_tag="not started",
+        would_settle="the quota of its queue, and what runs in it",
+    )
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
+
+
+def _state_trouble(pod: PodState) -> str | None:
+    """Why a pod cannot start, by its state; None where it has, or is on its way."""
+    if pod.scheduled is False:
+        return f"{pod.name} is not scheduled: {pod.unscheduled_why or 'no reason given'}"[:160]
+    waiting = next((c for c in pod.containers if c.state == "waiting"), None)
+    troubled = next(
+        (c for c in pod.containers if c.state == "waiting" and c.reason not in STARTING), None
+    )
+    if waiting is None or troubled is None or pod.phase not in ("Pending", None):
+        return None
+    return f"{pod.name}: {troubled.reason}: {troubled.message or ''}"[:160].rstrip(": ")
+
+
+def _why(case: Case) -> str:
+    """The reason in brackets, where all that cannot start give one."""
+    reasons = set()
+    for pod in of_pods(case.pods):
+        text = _state_trouble(pod)
+        if text is not None:
+            reason = text.removeprefix(pod.name).removeprefix(" is ").lstrip(": ")
+            reasons.add(_short(reason))
+    return f" ({reasons.pop()})" if len(reasons) == 1 else ""
+
+
+def _short(reason: str) -> str:
+    """The first parts of a reason; the scheduler lists every kind of node."""
+    first = reason.partition(". ")[0].rstrip(".")
+    if len(first) <= MOST_REASON:
+        return first
+    return f"{first[:MOST_REASON].rpartition(', ')[0] or first[:MOST_REASON]}, ..."
+
+
+def _unstarted(case: Case) -> tuple[str, ...]:
+    """The pods whose state says that they cannot start, unless that is all of them."""
+    gang = of_pods(case.pods)
+    names = tuple(pod.name for pod in gang if _state_trouble(pod) is not None)
+    return names if len(names) < len(gang) else ()
 
 
 def _stuck_in_init(case: Case) -> Iterator[Hypothesis]:
@@ -133,17 +251,9 @@ def _troubled_pods(case: Case) -> list[tuple[str, Claim]]:
                 ),
             )
     for pod in case.pods:
-        waiting = next(
-            (c for c in pod.containers if c.state == "waiting" and c.reason != "ContainerCreating"),
-            None,
-        )
-        if waiting is not None:
-            text = f"{pod.name}: {waiting.reason}"
-        elif pod.scheduled is False:
-            text = f"{pod.name} is not scheduled: {pod.unscheduled_why or ''}"
-        else:
-            continue
-        found.setdefault(pod.name, claim(text[:140], pod.origin, claims.FAIR))
+        text = _state_trouble(pod)
+        if text is not None:
+            found.setdefault(pod.name, claim(text[:140], pod.origin, claims.FAIR))
     return sorted(found.items())
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from gpufleet_cli.facts import HostSign, Sign
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import PlacedHost, PlacedSign
-from gpufleet_cli.rules import claims
+from gpufleet_cli.rules import claims, loader_timeouts
 from gpufleet_cli.rules.claims import about, claim, ranks_text, waited_in
 from gpufleet_cli.verdict import Hypothesis, Kind, Remedy
 
@@ -161,13 +161,17 @@ def _data(case: Case) -> Iterator[Hypothesis]:
     ranks = tuple(sorted(by_rank))
     many = len(ranks) > max(1, len(case.world) // 2)
     first = by_rank[ranks[0]]
+    gave_up = loader_timeouts.of_ranks(case).get(ranks[0])
     yield Hypothesis(
         kind=Kind.DATA_STALL,
         rule=NAME,
-        summary=f"{claims.sentence(ranks_text(ranks))} waited for data while the others waited in"
+        summary=f"{claims.sentence(ranks_text(ranks))} waited for data"
+        f"{'' if gave_up is None else f' ({gave_up.fact.detail})'} while the others waited in"
         f" {claims.collective_text(waited_in(case))}.",
         claims=(
-            about(
+            about(gave_up, f"rank {ranks[0]}: {gave_up.fact.detail}", claims.DECISIVE)
+            if gave_up is not None
+            else about(
                 first[-1],
                 f"rank {ranks[0]} retried its data source {len(first)} times, last"
                 f"{claims.when(first[-1].at_ns)}: {first[-1].fact.text[:80]}",

@@ -169,6 +169,34 @@ def test_attempts_by_replacement() -> None:
     assert [["t-0-a", "t-1-a"], ["t-0-a", "t-1-b"]] == [[p.name for p in a.pods] for a in found]
 
 
+def test_attempts_whose_pods_are_gone_are_counted() -> None:
+    """A restart label says how many there were before; so does a RayJob's own status."""
+    restart = "jobset.sigs.k8s.io/restart-attempt"
+    made = [
+        fake_api.pod(
+            f"w-{n}", labels={SET_NAME: "js", restart: str(n)}, created=f"2026-08-20T03:0{n}:00Z"
+        )
+        for n in (3, 4)
+    ]
+    assert [3, 4] == [one.number for one in attempts_of(pods_of(made))]
+    ray = [fake_api.pod("r-0", labels={"ray.io/cluster": "r-x7k2p"})]
+    assert [2] == [one.number for one in attempts_of(pods_of(ray), newest=2)]
+
+
+def test_a_submitter_is_no_attempt_of_its_own() -> None:
+    """A RayJob's submitter carries no cluster: it belongs to the one made last before it."""
+    made = [
+        fake_api.pod("c0", labels={"ray.io/cluster": "r-a"}, created="2026-08-20T03:00:00Z"),
+        fake_api.pod("c1", labels={"ray.io/cluster": "r-b"}, created="2026-08-20T03:20:00Z"),
+        fake_api.pod(
+            "sub",
+            labels={"batch.kubernetes.io/controller-uid": "u"},
+            created="2026-08-20T03:21:00Z",
+        ),
+    ]
+    assert [["c0"], ["c1", "sub"]] == [[p.name for p in a.pods] for a in attempts_of(pods_of(made))]
+
+
 def test_the_failed_attempt_is_the_subject_while_it_is_fresh(
     fake: FakeApi, fake_kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

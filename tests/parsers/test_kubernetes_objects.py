@@ -233,6 +233,43 @@ def test_workers_without_a_master_have_no_rank() -> None:
     ]
 
 
+def mpi(role: str, index: int, gpus: int) -> Object:
+    """A pod of mpi-operator v2beta1, which says `job-role` and no `replica-type`."""
+    prefix = "training.kubeflow.org"
+    labels = {
+        f"{prefix}/job-name": "m",
+        f"{prefix}/operator-name": "mpi-operator",
+        f"{prefix}/job-role": role,
+        f"{prefix}/replica-index": str(index),
+    }
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    return pod(f"m-{role}-{index}", labels, resources={"limits": limits})
+
+
+@pytest.mark.parametrize(("launcher_gpus", "ranks"), [(0, [None, 0, 1]), (8, [0, 1, 2])])
+def test_mpi_workers_lie_in_hostfile_order(launcher_gpus: int, ranks: list[int | None]) -> None:
+    """A launcher that holds GPUs works itself and comes first."""
+    found = pods(
+        listed(mpi("launcher", 0, launcher_gpus), mpi("worker", 0, 8), mpi("worker", 1, 8))
+    )
+    assert ranks == [one.node_rank for one in found]
+    assert {"static"} == {one.rendezvous for one in found}
+
+
+@pytest.mark.parametrize(
+    ("args", "nnodes"),
+    [
+        (["--nnodes=16", "train.py"], 16),
+        (["--nnodes", "4"], 4),
+        (["--nnodes=2:4"], None),
+        (["train.py"], None),
+    ],
+)
+def test_how_many_such_pods_there_are(args: list[str], nnodes: int | None) -> None:
+    """An elastic range says no number."""
+    assert [nnodes] == [one.nnodes for one in pods(listed(pod(args=args)))]
+
+
 def test_jobset_ranks_run_through_its_jobs() -> None:
     """job-index times the parallelism plus the completion index."""
     found = [

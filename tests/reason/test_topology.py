@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -206,3 +207,89 @@ def test_a_line_that_says_otherwise_outweighs_the_spec() -> None:
 def test_a_host_that_nccl_cut_at_its_dot_is_found() -> None:
     found = of_pods(pods(2, "c10d"), link(5, host="node-1"))
     assert found.by_node == {"node-1.cluster": (5,)}
+
+
+def gathered(
+    listed: list[PodState], speakers: list[Speaker], *links: IdentityLink, size: int = 12
+) -> Topology:
+    """With the world size that a bundle's manifest has."""
+    return topology.build(
+        links=links,
+        speakers=speakers,
+        pods=listed,
+        nodes=[],
+        stated_world_size=None,
+        recorder_world_size=None,
+        gpus_per_node=None,
+        gathered_world_size=size,
+    )
+
+
+def saying(pod: str, rank: int, local: int | None = None) -> Speaker:
+    return Speaker(stream=pod, rank=rank, local_rank=local, pod=pod)
+
+
+def agents(*named: tuple[str, int]) -> list[IdentityLink]:
+    """The first rank of each agent, as its block of failures says it."""
+    return [
+        IdentityLink(how=Link.AGENT, origin=HERE, rank=rank, local_rank=0, pod=pod)
+        for pod, rank in named
+    ]
+
+
+def test_the_gathered_pods_tell_the_size_where_nobody_says_it() -> None:
+    """The highest ranks may have left no line; a rank beyond it outweighs it."""
+    found = gathered(pods(3, "c10d"), [saying("pod-0", 1)])
+    assert (12, "pod-spec") == (found.world_size, found.world_size_source)
+    assert gathered(pods(3, "c10d"), [saying("pod-0", 14)]).world_size == 15
+
+
+def test_an_agent_that_said_nothing_makes_the_others_no_wider() -> None:
+    """Agents of ranks 0 and 4 spoke, and the pod between them speaks of ranks 2 and 3: two a pod, not four."""
+    spoken = [saying(f"pod-{rank // 2}", rank) for rank in range(6)]
+    found = topology.build(
+        links=agents(("pod-0", 0), ("pod-2", 4)),
+        speakers=spoken,
+        pods=(),
+        nodes=[],
+        stated_world_size=None,
+        recorder_world_size=None,
+        gpus_per_node=None,
+    )
+    assert 6 == found.world_size
+    assert {"pod-0": (0, 1), "pod-2": (4, 5)} == dict(found.by_pod)
+
+
+def test_a_line_with_both_ranks_places_its_whole_pod() -> None:
+    """`[default1]:[rank5]:` in pod-1 of four a pod: it holds ranks 4 to 7; the pod that is left holds what is left."""
+    found = gathered(pods(3, "c10d"), [saying("pod-1", 5, local=1), saying("pod-0", 8, local=0)])
+    assert {"pod-0": (8, 9, 10, 11), "pod-1": (4, 5, 6, 7), "pod-2": (0, 1, 2, 3)} == dict(
+        found.by_pod
+    )
+
+
+def test_two_pods_that_said_nothing_are_not_told_apart() -> None:
+    found = gathered(pods(3, "c10d"), [saying("pod-1", 5, local=1)])
+    assert {"pod-1": (4, 5, 6, 7)} == dict(found.by_pod)
+
+
+def test_a_driver_prints_for_workers_elsewhere() -> None:
+    """The address in Ray's line is the worker's pod, whoever's log it stands in."""
+    speaker = Speaker(stream="pod-0", prefix_rank=9, pod="pod-0", host="10.0.0.2", pid=909)
+    found = gathered(pods(3, "c10d"), [speaker])
+    assert {"pod-2": (9,)} == dict(found.by_pod)
+
+
+def test_mpirun_prints_in_the_launcher_for_all() -> None:
+    """`[1,5]<stdout>:` in the log of pod-0 places nobody there; the hostfile's order does."""
+    spoken = [Speaker(stream="pod-0", task=task, pod="pod-0") for task in range(12)]
+    found = gathered(pods(3), spoken)
+    assert (4, 5, 6, 7) == found.by_pod["pod-1"]
+    assert () == found.contradictions
+
+
+def test_a_pod_that_is_gone_takes_nobody_elses_rank() -> None:
+    """The specs state how many each starts: the two that are left keep their ranks in a world of three."""
+    left = [replace(pod, nproc=4) for pod in pods(3)][::2]
+    found = gathered(left, [])
+    assert {"pod-0": (0, 1, 2, 3), "pod-2": (8, 9, 10, 11)} == dict(found.by_pod)

@@ -14,6 +14,7 @@ from servers.namespaces import OWNER, Namespace
 from servers.stages import HOLD
 
 PORT = "29500"
+_COMPLETION = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,7 @@ class Shape:
 
     pods: int = 4
     gpus: int = 8
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str | Json] = field(default_factory=dict)  # a value, or where it comes from
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     args: Sequence[str] = ("--nproc-per-node=8", "train.py")
@@ -54,7 +55,8 @@ def template(
         "command": ["torchrun"],
         "args": list(shape.args),
         "env": [
-            {"name": name, "value": value} for name, value in {**shape.env, **(env or {})}.items()
+            {"name": name, "value" if isinstance(value, str) else "valueFrom": value}
+            for name, value in {**shape.env, **(env or {})}.items()
         ],
         "resources": {"limits": {"nvidia.com/gpu": str(shape.gpus)}} if shape.gpus else {},
         "volumeMounts": list(shape.mounts),
@@ -269,9 +271,10 @@ def trainjob(namespace: Namespace, name: str, shape: Shape | None = None) -> Jso
         "trainer": {"numNodes": shape.pods, "numProcPerNode": shape.gpus},
     }
     top = made(namespace, "trainer.kubeflow.org/v1alpha1", "TrainJob", name, spec=spec)
-    env = {
+    env: dict[str, str | Json] = {
         "PET_NNODES": str(shape.pods),
         "PET_NPROC_PER_NODE": str(shape.gpus),
+        "PET_NODE_RANK": {"fieldRef": {"fieldPath": f"metadata.annotations['{_COMPLETION}']"}},
         "PET_MASTER_ADDR": f"{name}-node-0-0.{name}",
         "PET_MASTER_PORT": PORT,
     }

@@ -139,6 +139,16 @@ def kill_at(cluster: Cluster, node: str, at: datetime) -> None:
         )
 
 
+def wait_for_taint(
+    cluster: Cluster, node: str, key: str = "node.kubernetes.io/unreachable"
+) -> None:
+    """Wait until the node controller has tainted the node."""
+    wait_until(
+        lambda: any(taint["key"] == key for taint in read(cluster, node)["spec"].get("taints", ())),
+        f"{node} has the taint {key}",
+    )
+
+
 def revive(cluster: Cluster, node: str) -> None:
     """The kubelet is back."""
     cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {MANAGED: "on"}}})

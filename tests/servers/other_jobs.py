@@ -58,7 +58,10 @@ def raycluster(
 def rayjob(
     namespace: Namespace, name: str, shape: Shape | None = None, *, attempt: int = 0
 ) -> Json:
-    """A RayJob, the RayCluster of its attempt, and the Job of its submitter."""
+    """A RayJob, the RayCluster of its attempt, and the Job of its submitter.
+
+    A later `attempt` of a RayJob that is there gets a new cluster and a new submitter beside the old ones.
+    """
     cluster = f"{name}-{attempt:05x}"
     status = {
         "rayClusterName": cluster,
@@ -67,19 +70,35 @@ def rayjob(
         "jobStatus": "RUNNING",
     }
     spec = {"entrypoint": "python train.py", "backoffLimit": 3}
-    top = made(namespace, "ray.io/v1", "RayJob", name, spec=spec, status=status)
+    path = namespace.path(f"rayjobs/{name}", "/apis/ray.io/v1")
+    if namespace.api.answers(path):
+        top = namespace.api.patch(path, {"status": status})
+        namespace.api.delete(
+            namespace.path(f"jobs/{name}", "/apis/batch/v1"), propagationPolicy="Background"
+        )
+        wait_until(
+            lambda: not pods.found(namespace, f"batch.kubernetes.io/job-name={name}"), "gone"
+        )
+    else:
+        top = made(namespace, "ray.io/v1", "RayJob", name, spec=spec, status=status)
     raycluster(namespace, cluster, shape, owner=top)
-    submitter = Shape(pods=1, gpus=0, container="ray-job-submitter")
+    submitter = Shape(pods=1, gpus=0, container="ray-job-submitter", args=("train.py",))
     indexed_job(namespace, name, submitter, owner=top)
     return top
 
 
-def mpijob(namespace: Namespace, name: str, shape: Shape | None = None) -> Json:
-    """An MPIJob v2beta1: the launcher's Job, whose log carries all ranks, and bare workers that log sshd alone."""
+def mpijob(
+    namespace: Namespace, name: str, shape: Shape | None = None, *, launcher_works: bool = False
+) -> Json:
+    """An MPIJob v2beta1: the launcher's Job, whose log carries all ranks, and bare workers that log sshd alone.
+
+    With `launcher_works` the launcher holds the first ranks itself, and the workers are counted from 1.
+    """
     shape = shape or Shape()
     spec = {
         "slotsPerWorker": shape.gpus,
         "runPolicy": {"suspend": shape.suspend},
+        "runLauncherAsWorker": launcher_works,
         "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": shape.pods}},
     }
     top = made(namespace, "kubeflow.org/v2beta1", "MPIJob", name, spec=spec)
@@ -89,7 +108,13 @@ def mpijob(namespace: Namespace, name: str, shape: Shape | None = None) -> Json:
     indexed_job(
         namespace,
         f"{name}-launcher",
-        Shape(pods=1, gpus=0, container="launcher"),
+        Shape(
+            pods=1,
+            gpus=shape.gpus if launcher_works else 0,
+            container="launcher",
+            args=shape.args,
+            nodes=shape.nodes,
+        ),
         owner=top,
         labels=launcher,
         spec={"completionMode": "NonIndexed", "backoffLimitPerIndex": None}

@@ -9,9 +9,11 @@ from pathlib import Path
 from servers.api import Json, in_parallel
 from servers.namespaces import Namespace
 from servers.running import wait_until
+from servers.stages import HOLD
 
 Line = tuple[datetime, str]  # when the runtime got it, and what it says
 
+KEEP = "test.gpufleet.dev/keep"  # finalizer: the object stays when it was deleted
 _CRI_PART = 16 * 1024  # the runtime splits longer lines
 
 
@@ -155,6 +157,55 @@ def hold_back(
         _not_ready(status, now)
 
     _change_status(namespace, pod, change)
+
+
+def let_start(namespace: Namespace, pod: str) -> None:
+    """A pod made with `hold` may start now."""
+    namespace.api.patch(namespace.path(f"pods/{pod}"), {"metadata": {"annotations": {HOLD: None}}})
+
+
+def evict_by_api(namespace: Namespace, pod: str, *, at: datetime | None = None) -> None:
+    """Somebody evicts the pod through the real Eviction API; its kubelet ends it, and it is still Terminating.
+
+    A finalizer keeps the object, as a Job's does until its controller has counted it. `at`: when that was.
+    """
+    path = namespace.path(f"pods/{pod}")
+    kept = read(namespace, pod)["metadata"].get("finalizers", [])
+    namespace.api.patch(path, {"metadata": {"finalizers": [*kept, KEEP]}})
+    meta: Json = {"name": pod, "namespace": namespace.name}
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
+    namespace.api.post(f"{path}/eviction", eviction)
+    terminate(namespace, pod, exit_code=143, at=at)
+    if at is None:
+        return
+
+    def change(status: Json) -> None:
+        told = next(one for one in status["conditions"] if one["type"] == "DisruptionTarget")
+        told["lastTransitionTime"] = _stamp(at)
+
+    _change_status(namespace, pod, change)
+
+
+def take_off_dead_node(namespace: Namespace, pod: str, *, at: datetime) -> None:
+    """The taint manager deletes the pod of a node that is dead; it stays Terminating."""
+
+    def change(status: Json) -> None:
+        _condition(status, "DisruptionTarget", "True", _stamp(at))
+        status["conditions"][-1].update(
+            reason="DeletionByTaintManager",
+            message="Taint manager: deleting due to NoExecute taint",
+        )
+        _not_ready(status, _stamp(at))
+
+    _change_status(namespace, pod, change)
+    namespace.api.delete(namespace.path(f"pods/{pod}"))
+
+
+def let_go(namespace: Namespace, pod: str) -> None:
+    """Nothing of ours keeps the object any longer."""
+    path = namespace.path(f"pods/{pod}")
+    kept = [one for one in read(namespace, pod)["metadata"].get("finalizers", []) if one != KEEP]
+    namespace.api.patch(path, {"metadata": {"finalizers": kept}})
 
 
 def report_event(
