@@ -30,6 +30,8 @@ class Missed:
     why: str
     said: str = ""
     asked_ns: int | None = None
+    is_untold: bool = False
+    """No answer came at all: the API server itself may be the one that is silent."""
 
 
 def report(missed: Mapping[LogTask, Missed], had: Sequence[LogTask], sink: BundleWriter) -> None:

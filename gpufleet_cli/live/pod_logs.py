@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from gpufleet_cli.live import log_depth, log_gaps, threads
 from gpufleet_cli.live.answers import (
     LATE,
+    LOST,
     NODE_EVIDENCE,
     Answer,
     LogRead,
@@ -35,6 +36,7 @@ PEEKED = 3
 DEEP_THREADS = 16
 TIMEOUT_S = 12.0
 SUSPECT_TIMEOUT_S = 6.0
+PROBE_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,7 @@ def gather(
         api.deadline.stop()
         raise
     finally:
+        _clear_kubelets(api, missed)
         late = "interrupted" if api.deadline.stopped else LATE
         for task in waiting:
             if task not in had and (task not in missed or missed[task].what is LogRead.LATE):
@@ -79,6 +82,19 @@ def gather(
 
 
 Outcome = Had | Missed
+
+
+def _clear_kubelets(api: Api, missed: dict[LogTask, Missed]) -> None:
+    """Reads that nothing answered speak of their kubelets only where the API server answers others
+    now; past the deadline nobody can tell."""
+    untold = [t for t, one in missed.items() if one.what in NODE_EVIDENCE and one.is_untold]
+    if not untold:
+        return
+    probe = api.get("/version", kind="version", timeout_s=PROBE_TIMEOUT_S, tries=1)
+    if probe.status in (0, 502, 503, 504):
+        what = LogRead.LATE if probe.late else LogRead.LOST
+        for task in untold:
+            missed[task] = Missed(what=what, why=f"{LOST}: {missed[task].said}")
 
 
 def _read_all(
@@ -102,7 +118,8 @@ def _read(
     what, why = read_log(answer)
     if what is not LogRead.HAD:
         said = said_of_kubelet(answer) if what in NODE_EVIDENCE else ""
-        return Missed(what=what, why=why, said=said, asked_ns=api.now_ns())
+        untold = answer.status == 0
+        return Missed(what=what, why=why, said=said, asked_ns=api.now_ns(), is_untold=untold)
     lines = answer.body.count(b"\n")
     asked = int(params.get("tailLines", 0))
     begins_later = "x-begins-later" in answer.headers
