@@ -262,8 +262,8 @@ def test_one_kubelet_is_dropped(scene: Scene) -> None:
     assert json.dumps(live) == json.dumps(saved)
     assert "evict" not in live["recommendation"]["action"]
     assert "cordon" not in live["recommendation"]["action"]
-    said = [one for one in live["verdict"]["evidence"] if "did not reply" in one["text"]]
-    assert ["kubernetes/log_reads.json"] == [one["file"] for one in said], live["verdict"]
+    said = [one for one in live["verdict"]["evidence"] if "did not reply" in one["claim"]]
+    assert ["kubernetes/log_reads.json#0"] == [one["source"] for one in said], live["verdict"]
 
 
 def test_one_kubelet_hangs(scene: Scene) -> None:
@@ -297,7 +297,7 @@ def test_no_kubelet_answers(scene: Scene) -> None:
         whys = {one["what"]: one["why"] for one in read["missing_evidence"]}
         told = whys[f"log of {scene.pods[0]}/trainer"]
         assert "no node answers: tunnel or firewall, not the nodes" in told
-        assert not [one for one in read["verdict"]["evidence"] if "did not reply" in one["text"]]
+        assert not [one for one in read["verdict"]["evidence"] if "did not reply" in one["claim"]]
 
 
 # --- Throttled, no longer known, not allowed ------------------------------------------------------

@@ -151,4 +151,5 @@ def test_trap_10_the_client_is_pinned_and_boto_is_kept_out(fake: FakeApi, api: A
     assert int(version("kubernetes").split(".")[0]) >= 37
     raw = b'2026-08-20T03:10:00.123456789Z {"step": 1, "msg": "it\'s"}\n2026-08-20T03:10:01Z \xe2\x82\n'
     fake.logs["p", "trainer"] = raw
-    assert raw == api.get(f"{PODS}/p/log", {"container": "trainer"}).body
+    query = {"container": "trainer", "timestamps": "true"}
+    assert raw == api.get(f"{PODS}/p/log", query).body
