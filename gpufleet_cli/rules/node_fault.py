@@ -205,7 +205,7 @@ def _stale_leases(case: Case) -> list[NodeLease]:
 
 def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
     ranks = case.topology.by_node.get(name, ())
-    lost = _of_unplaced(case) if not ranks else ()
+    lost = of_unplaced(case) if not ranks else ()
     alive = [r for r in ranks if r in case.witnesses]
     named = {c.rank for c in listed if c.rank is not None}
     found = listed[:MOST_CLAIMS]
@@ -232,7 +232,7 @@ def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
     )
 
 
-def _of_unplaced(case: Case) -> tuple[int, ...]:
+def of_unplaced(case: Case) -> tuple[int, ...]:
     """The ranks without a node, where they are as many as one node holds: they ran on the one node that
     placed no rank."""
     homeless = _homeless(case)

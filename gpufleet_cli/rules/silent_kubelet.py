@@ -25,7 +25,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         return  # others step on, and with them the ranks of that node
     dead = node_fault.deaths(case)
     for reply in kubelets.silent_nodes(case.kubelets):
-        ranks = case.topology.by_node.get(reply.node, ())
+        ranks = case.topology.by_node.get(reply.node) or node_fault.of_unplaced(case)
         if ranks and reply.node not in dead and not any(r in case.witnesses for r in ranks):
             yield _in_question(case, reply, ranks)
 
