@@ -652,6 +652,22 @@ class NodeLease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletReply:
+    """Whether one node's kubelet replied when the API server asked it for logs of its pods.
+
+    `replied` is False where no read of the node came through: `pods` are those whose logs were asked
+    for, `said` is the API server's word on the first of them, `at_ns` when it was asked.
+    """
+
+    node: str
+    replied: bool
+    pods: tuple[str, ...]
+    said: str
+    at_ns: int | None
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerJob:
     """What a Slurm command says of a job (or step): state words are Slurm's own."""
 
@@ -859,6 +875,7 @@ Fact = (
     | PodState
     | NodeState
     | NodeLease
+    | KubeletReply
     | ClusterEvent
     | GangHeld
     | SchedulerJob

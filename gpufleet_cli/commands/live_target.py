@@ -26,13 +26,21 @@ if TYPE_CHECKING:
 
 
 def collected(
-    target: str | None, live: Live, settings: Settings, place: Path, *, is_triage: bool = False
+    target: str | None,
+    live: Live,
+    settings: Settings,
+    place: Path,
+    *,
+    is_triage: bool = False,
+    keeps: bool = True,
 ) -> Collected:
-    """Gather a job into `place`. `is_triage`: its name was looked for on disk before."""
+    """Gather a job into `place`. `is_triage`: its name was looked for on disk before. `keeps`: the
+    place outlives the command."""
     from gpufleet_cli.live.session import collect
 
     with hooks() as own:
-        return collect(live.options(target, settings, is_triage=is_triage), place, own)
+        options = live.options(target, settings, is_triage=is_triage)
+        return collect(replace(options, keeps=keeps), place, own)
 
 
 @contextmanager
@@ -66,6 +74,6 @@ def gathered(
 
     with tempfile.TemporaryDirectory(prefix="gpufleet-", ignore_cleanup_errors=True) as folder:
         place = Path(folder) / "bundle" if save is None else Path(save)
-        found = collected(target, live, settings, place, is_triage=True)
+        found = collected(target, live, settings, place, is_triage=True, keeps=save is not None)
         read = read_target(place)
         yield replace(read, kind="job", name=found.job, namespace=found.namespace), found

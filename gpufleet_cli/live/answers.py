@@ -22,7 +22,8 @@ _DETAIL_CHARS = 800
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """One answer; status 0: none came, and `failed` says why. `cut`: the body is not whole.
-    `timed_out`: the server took the request and was silent for as long as we wait."""
+    `timed_out`: the server took the request and was silent for as long as we wait. `late`: we waited
+    only until the deadline, which says nothing of the server."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -30,6 +31,7 @@ class Answer:
     failed: str | None = None
     cut: bool = False
     timed_out: bool = False
+    late: bool = False
 
     @property
     def ok(self) -> bool:
@@ -70,11 +72,20 @@ class LogRead(StrEnum):
     SERVING_CERT = "serving-cert"
     TUNNEL = "tunnel"
     LOST = "lost"
+    LATE = "late"
     ODD = "odd"
 
 
 NODE_EVIDENCE = frozenset({LogRead.KUBELET})
 """Answers that say something about the node, not about the log."""
+REPLIED = frozenset(
+    {LogRead.HAD, LogRead.EMPTY, LogRead.CONTAINER_GONE, LogRead.NO_PREVIOUS, LogRead.SERVING_CERT}
+)
+"""Answers that a kubelet had a part in. The others the API server can give without asking it."""
+NO_LOGIN = "the credentials are not accepted (any more)"
+THROTTLED = "the API server throttles us (429)"
+LOST = "no answer from the API server"
+LATE = "not there by the deadline"
 
 _WAITING = re.compile(r"is waiting to start(?:: (?P<why>.{1,120}))?")
 _ERROR_BODY = re.compile(
@@ -101,13 +112,14 @@ _TOLD: Mapping[LogRead, str] = {
     LogRead.NO_CONTAINER: "the pod has no such container",
     LogRead.GONE: "the pod is gone, and its log with it",
     LogRead.CONTAINER_GONE: "the container is gone from its node, and its log with it",
-    LogRead.UNAUTHORIZED: "the credentials are not accepted (any more)",
+    LogRead.UNAUTHORIZED: NO_LOGIN,
     LogRead.FORBIDDEN: "not allowed: needs get on pods/log",
-    LogRead.THROTTLED: "the API server throttles us (429)",
+    LogRead.THROTTLED: THROTTLED,
     LogRead.KUBELET: "the kubelet of its node does not answer",
     LogRead.SERVING_CERT: "the kubelet has no valid serving certificate (CSR not approved?)",
     LogRead.TUNNEL: "no way from the API server to the node (tunnel)",
-    LogRead.LOST: "no answer from the API server",
+    LogRead.LOST: LOST,
+    LogRead.LATE: LATE,
     LogRead.ODD: "an answer that is not understood",
 }
 
@@ -123,13 +135,15 @@ def read_log(answer: Answer) -> tuple[LogRead, str]:
         return what, f"the container has not started{f': {why}' if why else ''}"
     told = _TOLD[what]
     if what in (LogRead.KUBELET, LogRead.TUNNEL, LogRead.SERVING_CERT, LogRead.LOST, LogRead.ODD):
-        told = f"{told}: {_ASKED.sub('', answer.message)[:160]}"
+        told = f"{told}: {said_of_kubelet(answer)}"
     return what, told
 
 
 def _what(answer: Answer) -> LogRead:
     match answer.status:
         case 0:
+            if answer.late:
+                return LogRead.LATE
             return LogRead.KUBELET if answer.timed_out else LogRead.LOST
         case 200:
             if not answer.body.strip():
@@ -149,6 +163,28 @@ def _what(answer: Answer) -> LogRead:
             return _broken(answer.message)
         case _:
             return LogRead.ODD
+
+
+def why_not(answer: Answer, plural: str) -> str:
+    """Why an object or a list did not come, in one line for a person."""
+    match answer.status:
+        case 0:
+            return LATE if answer.late else f"{LOST}: {answer.message}"
+        case 401:
+            return NO_LOGIN
+        case 403:
+            return f"not allowed to read {plural}"
+        case 404:
+            return "gone: not found"
+        case 429:
+            return THROTTLED
+        case _:
+            return answer.message
+
+
+def said_of_kubelet(answer: Answer) -> str:
+    """The words of the API server about a kubelet, without the address of the log."""
+    return _ASKED.sub("", answer.message)[:160]
 
 
 def is_error_body(body: bytes) -> bool:

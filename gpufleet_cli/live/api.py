@@ -40,6 +40,9 @@ _MOST_BACKOFF_S = 8.0
 _MOST_RETRY_AFTER_S = 30.0
 _RESTARTS = 2
 _LOST_S = 12.0
+_MOST_THROTTLED_S = 60.0
+"""So long one read waits for a server that throttles; without a deadline that would be for ever."""
+_IS_LOST = "the API server is lost"
 
 Params = Mapping[str, str | int]
 
@@ -125,17 +128,20 @@ class Api:
         threads: int = THREADS,
         per_s: float = REQUESTS_PER_S,
         chance: random.Random | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
         self.access = access
         self.deadline = deadline or Deadline()
         self.threads = max(1, min(threads, MOST_THREADS))
         self.requests: Counter[str] = Counter()
+        self.throttled = 0
         self.clock_ahead_s: float | None = None
         self._rate = _Rate(per_s, time.monotonic)
         self._lost = _Lost(time.monotonic)
         self._chance = chance or random.Random()
         self._lock = threading.Lock()
         self._may_refresh = True
+        self._say = say
 
     # --- One read ---------------------------------------------------------------------------------
 
@@ -152,24 +158,38 @@ class Api:
     ) -> Answer:
         """One path, as often as it takes. `newest`: of a long body keep so many bytes of its end.
 
-        `retries` says whether an answer may be asked for again; by default every 429 and 5xx.
+        `retries` says whether an answer may be asked for again; by default every 429 and 5xx. What was
+        throttled counts as no try: the server is well and will answer.
         """
-        answer = Answer(status=0, failed="the deadline came first")
-        for attempt in range(tries):
-            if self.deadline.is_over():
-                return answer
+        answer = Answer(status=0, failed="the deadline came first", late=True)
+        failed, turn, throttled_s = 0, 0, 0.0
+        while not self.deadline.is_over():
             self.deadline.pause(self._rate.wait_s())
             answer = self._once(path, params, timeout_s, kind, newest)
             if answer.status == 401 and self._refreshed():
                 continue
-            if not (retries or _worth_another)(answer) or attempt == tries - 1:
+            if not (retries or _worth_another)(answer):
                 return answer
-            wait = self._backoff(answer, attempt)
+            wait = self._backoff(answer, turn)
+            turn += 1
+            if answer.status == 429:
+                self._note_throttled()
+                throttled_s += wait
+            else:
+                failed += 1
             left = self.deadline.left_s()
-            if left is not None and wait >= left:
+            if failed == tries or throttled_s > _MOST_THROTTLED_S or _comes_first(left, wait):
                 return answer
             self.deadline.pause(wait)
         return answer
+
+    def _note_throttled(self) -> None:
+        """Counted, and said once."""
+        with self._lock:
+            self.throttled += 1
+            is_first = self.throttled == 1
+        if is_first and self._say is not None:
+            self._say("the API server throttles us (429): waiting until it lets us on")
 
     def _refreshed(self) -> bool:
         with self._lock:
@@ -196,10 +216,10 @@ class Api:
         self, path: str, params: Params | None, timeout_s: float, kind: str, newest: int | None
     ) -> Answer:
         import urllib3
-        from urllib3.exceptions import HTTPError, ReadTimeoutError
+        from urllib3.exceptions import HTTPError, ReadTimeoutError, TimeoutError
 
         if self._lost.is_lost():
-            return Answer(status=0, failed="the API server is lost")
+            return Answer(status=0, failed=_IS_LOST)
         with self._lock:
             self.requests[kind] += 1
         bound = max(0.05, self.deadline.bound(timeout_s))
@@ -221,7 +241,8 @@ class Api:
             if not timed_out:
                 self._lost.failed()
             told = f"no answer in {bound:.0f} s" if timed_out else _why(exc)
-            return Answer(status=0, failed=told, timed_out=timed_out)
+            late = self.deadline.is_over() and isinstance(exc, TimeoutError)
+            return Answer(status=0, failed=told, timed_out=timed_out, late=late)
         self._lost.answered()
         return self._body(response, newest)
 
@@ -240,7 +261,7 @@ class Api:
                 total += len(piece)
                 while newest is not None and size - len(pieces[0]) >= newest:
                     size -= len(pieces.pop(0))
-                if self.deadline.stopped or total > READ_LIMIT:
+                if self.deadline.is_over() or total > READ_LIMIT:
                     cut = True
                     break
         except (HTTPError, OSError, ValueError) as exc:
@@ -284,9 +305,7 @@ class Api:
         items: list[msgspec.Raw] = []
         params["limit"] = PAGE
         for _ in range(MOST_PAGES):
-            answer = self.get(
-                path, params, timeout_s=timeout_s, kind=kind, retries=_list_worth_another
-            )
+            answer = self.get(path, params, timeout_s=timeout_s, kind=kind)
             if not answer.ok or answer.cut:
                 note = f"only the first {len(items)}: {answer.message}" if items else None
                 failed = answer if not answer.ok else Answer(status=0, failed="cut off")
@@ -358,11 +377,15 @@ def _why(exc: BaseException) -> str:
     return (text or type(exc).__name__)[:200]
 
 
+def _comes_first(left_s: float | None, wait_s: float) -> bool:
+    """Whether the deadline ends before a wait does."""
+    return left_s is not None and wait_s >= left_s
+
+
 def _worth_another(answer: Answer) -> bool:
+    if answer.failed == _IS_LOST:
+        return False
     return answer.status in (0, 429) or answer.status >= 500 or (answer.ok and answer.cut)
-
-
-_list_worth_another = _worth_another
 
 
 def retry_after_s(answer: Answer) -> float | None:

@@ -17,6 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 from gpufleet_cli.errors import UsageError
 from gpufleet_cli.live import threads
+from gpufleet_cli.live.answers import LATE, LOST, NO_LOGIN
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.find_job import Job
@@ -112,7 +113,7 @@ def _read(
             )
     for dump in wanted:
         if dump.rank not in done:
-            refused["not there by the deadline"].append((dump.rank, ""))
+            refused[LATE].append((dump.rank, ""))
 
 
 def _gap(why: str, whom: Sequence[tuple[int | None, str]], sink: BundleWriter) -> None:
@@ -234,13 +235,17 @@ def run(api: Api, pod: Pod, command: Sequence[str]) -> Heard:
     except websocket.WebSocketBadStatusException as exc:
         return Heard(data=b"", failed=_refused(exc.status_code, exc.resp_body))
     except (websocket.WebSocketException, OSError) as exc:
-        return Heard(data=b"", failed=f"exec did not connect: {' '.join(str(exc).split())[:120]}")
+        return Heard(data=b"", failed=_broken(api, f"{LOST}: exec did not connect", exc))
     try:
         return _hear(connection, command[0])
     except (websocket.WebSocketException, OSError) as exc:
-        return Heard(data=b"", failed=f"exec broke off: {' '.join(str(exc).split())[:120]}")
+        return Heard(data=b"", failed=_broken(api, "exec broke off", exc))
     finally:
         connection.close(timeout=1)
+
+
+def _broken(api: Api, what: str, exc: Exception) -> str:
+    return LATE if api.deadline.is_over() else f"{what}: {' '.join(str(exc).split())[:120]}"
 
 
 def _way(api: Api) -> dict[str, Any]:
@@ -272,7 +277,9 @@ def _refused(status: int, body: bytes | None) -> str:
         message = str(json.loads(message)["message"])
     except (ValueError, KeyError, TypeError):
         message = " ".join(message.split())[:120]
-    if status in (401, 403):
+    if status == 401:
+        return NO_LOGIN
+    if status == 403:
         return "not allowed: needs create and get on pods/exec (gpufleet-capture)"
     return f"exec was refused ({status}): {message[:160]}"
 

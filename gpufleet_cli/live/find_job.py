@@ -14,9 +14,11 @@ import msgspec
 from gpufleet_cli.errors import SourceError, TargetError, UsageError
 from gpufleet_cli.facts import Gap
 from gpufleet_cli.live import kinds, threads
+from gpufleet_cli.live.answers import LATE, Answer, why_not
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.kinds import JobKind, Object
 from gpufleet_cli.live.pods import Attempt, Pod, attempts_of, pods_of
+from gpufleet_cli.live.troubles import hint_of
 from gpufleet_cli.parsers import json_documents as js
 
 MOST_NAMESPACES = 500
@@ -112,8 +114,11 @@ def _served(api: Api, searched: Sequence[JobKind]) -> Served:
                 v for o in js.items(js.at(group, "versions")) if (v := js.text_at(o, "version"))
             ]
             groups[name] = versions, js.text_at(group, "preferredVersion", "version") or ""
-    elif answer.status in (0, 401):
-        raise SourceError(f"cannot ask {api.access.server} what it serves: {answer.message}")
+    elif answer.status in (0, 401, 429):
+        why = why_not(answer, "/apis")
+        raise SourceError(
+            f"cannot ask {api.access.server} what it serves: {why}", hint=hint_of(why)
+        )
     if not groups:
         return tuple((kind, kind.versions[0]) for kind in searched)
     found = []
@@ -141,10 +146,16 @@ def _look(
         threads=min(api.threads, 8),
         deadline=api.deadline,
     )
+    failed: Answer | None = None
     for one, listed in asked:
         if listed.answer.status == 403:
             refused.append((one,))
+        elif not listed.ok and listed.answer.status != 404:
+            failed = listed.answer
         found.extend(_candidates(one[0], listed.items))
+    if not found and (failed is not None or api.deadline.is_over()):
+        why = LATE if failed is None else why_not(failed, "jobs")
+        raise SourceError(f"cannot look for {name}: {why}", hint=hint_of(why))
     if not refused:
         return found, []
     rest = tuple(pair for group in refused for pair in group)
@@ -179,8 +190,11 @@ def _in_namespaces(
             found.append(_Candidate(kind=pair[0], found=js.mapping(_decoded(answer.body))))
         elif answer.status == 403:
             closed.add(f"{pair[0].plural} in {namespace}")
-        elif answer.status in (0, 401):
-            raise SourceError(f"cannot read {pair[0].plural} in {namespace}: {answer.message}")
+        elif answer.status in (0, 401, 429):
+            why = why_not(answer, pair[0].plural)
+            raise SourceError(
+                f"cannot read {pair[0].plural} in {namespace}: {why}", hint=hint_of(why)
+            )
     return found, sorted(closed)
 
 
@@ -299,7 +313,8 @@ def _pods(api: Api, namespace: str, selector: str) -> tuple[list[Object], Gap | 
         )
     if not listed.ok or listed.note:
         if not found:
-            raise SourceError(f"cannot list the pods of {namespace}: {listed.answer.message}")
+            why = why_not(listed.answer, "pods")
+            raise SourceError(f"cannot list the pods of {namespace}: {why}", hint=hint_of(why))
         why = listed.note or listed.answer.message
         return found, Gap(what=f"pods of {namespace}", why=why, would_settle="the other ranks")
     return found, None
@@ -341,7 +356,7 @@ def _by_selector(api: Api, selector: str, namespace: str | None) -> Job:
         if listed.answer.status == 403:
             items, _ = _pods(api, api.access.namespace, selector)
         elif not listed.ok and not listed.items:
-            raise _selector_error(selector, listed.answer.status, listed.answer.message)
+            raise _selector_error(selector, listed.answer)
         else:
             items = [js.mapping(_decoded(raw)) for raw in listed.items]
     pods = pods_of(items)
@@ -369,7 +384,8 @@ def _by_selector(api: Api, selector: str, namespace: str | None) -> Job:
     )
 
 
-def _selector_error(selector: str, status: int, message: str) -> SourceError | UsageError:
-    if status == 400:
-        return UsageError(f"-l {selector!r} is no label selector: {message}")
-    return SourceError(f"cannot list pods: {message}")
+def _selector_error(selector: str, answer: Answer) -> SourceError | UsageError:
+    if answer.status == 400:
+        return UsageError(f"-l {selector!r} is no label selector: {answer.message}")
+    why = why_not(answer, "pods")
+    return SourceError(f"cannot list pods: {why}", hint=hint_of(why))

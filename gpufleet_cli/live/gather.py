@@ -9,10 +9,12 @@ import msgspec
 
 from gpufleet_cli.facts import Gap
 from gpufleet_cli.live import first_facts, pod_logs, queues, threads
+from gpufleet_cli.live.answers import why_not
 from gpufleet_cli.live.api import Api, Listed
 from gpufleet_cli.live.bundle_writer import BundleWriter, stamp
 from gpufleet_cli.live.find_job import Job
 from gpufleet_cli.live.first_facts import Node
+from gpufleet_cli.live.log_tasks import tasks_of
 from gpufleet_cli.live.pods import Attempt, Object, Pod
 from gpufleet_cli.parsers import json_documents as js
 
@@ -76,6 +78,8 @@ def gather(
         )
     _count_gang(job, attempt, sink)
     sink.about["requests"] = dict(sorted(api.requests.items()))
+    if api.throttled:
+        sink.about["throttled"] = api.throttled
     sink.write_manifest(complete=not interrupted)
     return Gathered(ranks=ranks, interrupted=interrupted)
 
@@ -194,7 +198,7 @@ def _named(
             if name in wanted:
                 found[str(name)] = one
         if not listed.ok:
-            refused = {plural: _why(listed.answer.status, listed.answer.message, plural)}
+            refused = {plural: why_not(listed.answer, plural)}
     else:
         asked = threads.each(
             lambda name: api.get(f"{path}/{name}", kind=plural),
@@ -203,10 +207,10 @@ def _named(
             deadline=api.deadline,
         )
         for name, answer in asked:
-            if answer.ok:
+            if answer.ok and not answer.cut:
                 found[name] = js.mapping(msgspec.json.decode(answer.body))
             else:
-                refused[name] = _why(answer.status, answer.message, plural)
+                refused[name] = why_not(answer, plural)
     reasons = set(refused.values())
     if len(reasons) == 1 and len(refused) > 1:
         sink.gap(f"{plural} of {len(refused)} nodes", reasons.pop(), settles)
@@ -217,12 +221,6 @@ def _named(
         if name not in found and not refused and not api.deadline.is_over():
             sink.gap(f"{plural.removesuffix('s')} {name}", "not in the list: gone", settles)
     return [{**head, **found[name]} for name in sorted(found)]
-
-
-def _why(status: int, message: str, plural: str) -> str:
-    if status == 403:
-        return f"not allowed to read {plural}"
-    return "gone: not found" if status == 404 else message
 
 
 def _events(
@@ -252,7 +250,7 @@ def _events(
 
 def _note(listed: Listed, what: str, sink: BundleWriter) -> None:
     if not listed.ok or listed.note:
-        why = _why(listed.answer.status, listed.note or listed.answer.message, "events")
+        why = why_not(listed.answer, "events") if not listed.ok else listed.note or ""
         sink.gap(what, why, "who removed, evicted or could not place a pod")
 
 
@@ -264,7 +262,7 @@ def _logs(
 ) -> None:
     now = api.now_ns()
     suspects = frozenset(name for name, node in nodes.items() if node.is_suspect(now))
-    tasks = pod_logs.tasks_of(attempt.pods, suspects)
+    tasks = tasks_of(attempt.pods, suspects)
     hooks.begin(len(tasks))
     pod_logs.gather(api, tasks, sink, hooks.done)
     silent = [pod for pod in attempt.pods if not any(task.pod == pod.name for task in tasks)]

@@ -6,17 +6,24 @@ not hold up the others. `limitBytes` is never sent: it counts from the start and
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpufleet_cli.facts import ContainerState
-from gpufleet_cli.live import log_depth, threads
-from gpufleet_cli.live.answers import NODE_EVIDENCE, Answer, LogRead, read_log
+from gpufleet_cli.live import log_depth, log_gaps, threads
+from gpufleet_cli.live.answers import (
+    LATE,
+    LOST,
+    NODE_EVIDENCE,
+    Answer,
+    LogRead,
+    read_log,
+    said_of_kubelet,
+)
 from gpufleet_cli.live.api import Api, Params
 from gpufleet_cli.live.bundle_writer import BundleWriter, stamp
 from gpufleet_cli.live.log_depth import NS, Told
+from gpufleet_cli.live.log_gaps import Missed
+from gpufleet_cli.live.log_tasks import LogTask, tasks_of
 from gpufleet_cli.live.pods import Pod
 
 TAIL_LINES = 2_000
@@ -29,36 +36,7 @@ PEEKED = 3
 DEEP_THREADS = 16
 TIMEOUT_S = 12.0
 SUSPECT_TIMEOUT_S = 6.0
-_SIDECAR = re.compile(
-    r"istio|linkerd|envoy|sidecar|fluent|vector|promtail|vault|otel|filebeat|tcpx|fastrak|kueue",
-    re.I,
-)
-_SETTLES = "its last lines"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogTask:
-    """One log: a container of a pod, its running instance or the one before."""
-
-    pod: str
-    namespace: str
-    node: str | None
-    container: str
-    previous: bool
-    started_ns: int | None
-    is_suspect: bool = False
-
-    @property
-    def path(self) -> str:
-        """In the layout of `oc adm must-gather`, whose names are certain."""
-        which = "previous" if self.previous else "current"
-        folder = f"namespaces/{self.namespace}/pods/{self.pod}/{self.container}/{self.container}"
-        return f"{folder}/logs/{which}.log"
-
-    @property
-    def shown(self) -> str:
-        what = "previous log" if self.previous else "log"
-        return f"{what} of {self.pod}/{self.container}"
+PROBE_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,84 +49,64 @@ class Had:
     is_torn: bool = False
 
 
-def tasks_of(pods: Sequence[Pod], suspects: frozenset[str]) -> list[LogTask]:
-    """Every log worth reading; those of suspect nodes at the end."""
-    found: list[LogTask] = []
-    for pod in pods:
-        for container in pod.state.containers:
-            if not _matters(pod, container):
-                continue
-            task = LogTask(
-                pod=pod.name,
-                namespace=pod.namespace,
-                node=pod.state.node,
-                container=container.name,
-                previous=False,
-                started_ns=container.started_ns,
-                is_suspect=pod.state.node in suspects,
-            )
-            if container.state in ("running", "terminated", "unknown") or container.restarts:
-                found.append(task)
-            if container.restarts or container.last_exit_code is not None:
-                found.append(replace(task, previous=True, started_ns=None))
-    return sorted(found, key=lambda task: task.is_suspect)
-
-
-def _matters(pod: Pod, container: ContainerState) -> bool:
-    """The rank's container, any with GPUs, and any that failed; of the rest what is no sidecar."""
-    if container.name == pod.state.rank_container or container.has_gpu:
-        return True
-    if container.exit_code or container.last_exit_code:
-        return True
-    return _SIDECAR.search(container.name) is None
-
-
 def gather(
     api: Api, tasks: Sequence[LogTask], sink: BundleWriter, told: Callable[[int], None] | None
 ) -> None:
-    """All logs into the sink; what could not be had becomes a gap with its reason."""
+    """All logs into the sink; what could not be had becomes a gap with its reason, Ctrl-C or not."""
     waiting = [task for task in tasks if not sink.has(task.path)]
-    had = [_measure(task, sink.read(task.path)) for task in tasks if task not in waiting]
-    failed: dict[LogTask, tuple[LogRead, str]] = {}
-    cut = {"tailLines": TAIL_LINES}
-    for task, one in _read_all(api, waiting, cut, sink, told):
-        if isinstance(one, Had):
-            had.append(one)
-        else:
-            failed[task] = one
-    had = _deepened(api, had, sink)
-    done = {one.task for one in had} | set(failed)
-    for task in waiting:
-        if task not in done:
-            why = "interrupted" if api.deadline.stopped else "not there by the deadline"
-            sink.gap(task.shown, why, _SETTLES)
-    _gaps(failed, had, sink)
+    had = {task: _measure(task, sink.read(task.path)) for task in tasks if task not in waiting}
+    missed: dict[LogTask, Missed] = {}
+    try:
+        for task, one in _read_all(api, waiting, {"tailLines": TAIL_LINES}, sink):
+            if isinstance(one, Had):
+                had[task] = one
+            else:
+                missed[task] = one
+            if told is not None:
+                told(1)
+        _deepen(api, had, sink)
+    except KeyboardInterrupt:
+        api.deadline.stop()
+        raise
+    finally:
+        _clear_kubelets(api, missed)
+        late = "interrupted" if api.deadline.stopped else LATE
+        for task in waiting:
+            if task not in had and (task not in missed or missed[task].what is LogRead.LATE):
+                missed[task] = Missed(what=LogRead.LATE, why=late)
+        log_gaps.report(missed, list(had), sink)
+        for one in had.values():
+            if one.is_torn:
+                why = late if api.deadline.is_over() else "the connection broke off"
+                sink.gap(f"the end of the {one.task.shown}", why, log_gaps.SETTLES)
 
 
-Outcome = Had | tuple[LogRead, str]
+Outcome = Had | Missed
+
+
+def _clear_kubelets(api: Api, missed: dict[LogTask, Missed]) -> None:
+    """Reads that nothing answered speak of their kubelets only where the API server answers others
+    now; past the deadline nobody can tell."""
+    untold = [t for t, one in missed.items() if one.what in NODE_EVIDENCE and one.is_untold]
+    if not untold:
+        return
+    probe = api.get("/version", kind="version", timeout_s=PROBE_TIMEOUT_S, tries=1)
+    if probe.status in (0, 502, 503, 504):
+        what = LogRead.LATE if probe.late else LogRead.LOST
+        for task in untold:
+            missed[task] = Missed(what=what, why=f"{LOST}: {missed[task].said}")
 
 
 def _read_all(
-    api: Api,
-    tasks: Sequence[LogTask],
-    params: Params,
-    sink: BundleWriter,
-    told: Callable[[int], None] | None,
-) -> list[tuple[LogTask, Outcome]]:
-    found = []
+    api: Api, tasks: Sequence[LogTask], params: Params, sink: BundleWriter
+) -> Iterator[tuple[LogTask, Outcome]]:
     for group in (False, True):  # suspects only when all others are through
-        own = [task for task in tasks if task.is_suspect is group]
-        results = threads.each(
+        yield from threads.each(
             lambda task: _read(api, task, params, sink),
-            own,
+            [task for task in tasks if task.is_suspect is group],
             threads=api.threads,
             deadline=api.deadline,
         )
-        for task, one in results:
-            found.append((task, one))
-            if told is not None:
-                told(1)
-    return found
 
 
 def _read(
@@ -159,7 +117,9 @@ def _read(
     answer = ask(api, task, params)
     what, why = read_log(answer)
     if what is not LogRead.HAD:
-        return what, why
+        said = said_of_kubelet(answer) if what in NODE_EVIDENCE else ""
+        untold = answer.status == 0
+        return Missed(what=what, why=why, said=said, asked_ns=api.now_ns(), is_untold=untold)
     lines = answer.body.count(b"\n")
     asked = int(params.get("tailLines", 0))
     begins_later = "x-begins-later" in answer.headers
@@ -237,14 +197,13 @@ def is_stalled(api: Api, pods: Sequence[Pod], now_ns: int) -> bool:
 # --- Depth ----------------------------------------------------------------------------------------
 
 
-def _deepened(api: Api, had: list[Had], sink: BundleWriter) -> list[Had]:
+def _deepen(api: Api, known: dict[LogTask, Had], sink: BundleWriter) -> None:
     """Logs that begin too late are read again from the time that is needed, else with more lines."""
-    since = log_depth.needed_since_ns(one.told for one in had)
+    since = log_depth.needed_since_ns(one.told for one in known.values())
     if since is None:
-        return had
+        return
     stated = stamp(since // NS * NS)
     assert stated is not None
-    known = {one.task: one for one in had}
     tail = TAIL_LINES
     params: Params = {"sinceTime": stated}
     while tail <= MOST_TAIL_LINES and not api.deadline.is_over():
@@ -260,7 +219,6 @@ def _deepened(api: Api, had: list[Had], sink: BundleWriter) -> list[Had]:
         params = {"tailLines": tail}
     for one in known.values():
         _say_where_it_begins(one, since, sink)
-    return list(known.values())
 
 
 def _deep_reads(
@@ -304,26 +262,3 @@ def _say_where_it_begins(one: Had, since: int, sink: BundleWriter) -> None:
         f"it begins at {stamp(oldest)}: {why}",
         f"what was done from {stamp(since)} on",
     )
-
-
-# --- Gaps -----------------------------------------------------------------------------------------
-
-
-def _gaps(
-    failed: dict[LogTask, tuple[LogRead, str]], had: Sequence[Had], sink: BundleWriter
-) -> None:
-    """One gap a log; where no kubelet at all answers, the way to the nodes is at fault and not they."""
-    silent = Counter(task.node for task, (what, _) in failed.items() if what in NODE_EVIDENCE)
-    answered = {one.task.node for one in had}
-    all_silent = len(silent) > 1 and not answered
-    for task, (what, why) in failed.items():
-        if what is LogRead.NO_PREVIOUS:
-            continue  # normal
-        if what in NODE_EVIDENCE and task.node is not None and not all_silent:
-            why = f"{why} (node {task.node}: evidence about the node)"
-        elif what in NODE_EVIDENCE and all_silent:
-            why = f"{why} (no node answers: tunnel or firewall, not the nodes)"
-        sink.gap(task.shown, why, _SETTLES)
-    for one in had:
-        if one.is_torn:
-            sink.gap(f"the end of the {one.task.shown}", "the connection broke off", _SETTLES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gpufleet_cli.live.answers import why_not
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.find_job import Job
@@ -54,7 +55,7 @@ def _workloads(api: Api, job: Job, sink: BundleWriter) -> list[Object]:
         if listed.ok:
             head = {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": "Workload"}
             return [{**head, **js.mapping(msgspec.json.decode(raw))} for raw in listed.items]
-    sink.gap("Kueue's workload", listed.answer.message, "why the gang is not admitted")
+    sink.gap("Kueue's workload", why_not(listed.answer, "workloads"), "why the gang is not admitted")
     return []
 
 

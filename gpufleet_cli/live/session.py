@@ -19,6 +19,7 @@ from gpufleet_cli.live import (
     pod_logs,
     queues,
     sources,
+    troubles,
 )
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
@@ -47,6 +48,8 @@ class LiveOptions:
     prometheus: str | None = None
     log_store: str | None = None
     kernel_logs: str | None = None
+    keeps: bool = True
+    """The bundle stays where it is, so that a second run can go on with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,9 @@ def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     met = names_met.of_pods(nodes, job.name, job.namespace)
     name_cache.remember(api.access, options.kubeconfig, met)
     found = gather(api, job, attempt, sink, hooks, sources.sources_for(options, api.access.context))
+    resumes = f": it goes on from {place}" if options.keeps and not is_packed else ""
+    for line in troubles.lines(sink.gaps, resumes=resumes):
+        hooks.say(line)
     return finished(
         sink,
         folder,
@@ -144,7 +150,7 @@ def _found(options: LiveOptions, deadline: Deadline, say: Callable[[str], None])
 
 def _connected(options: LiveOptions, deadline: Deadline, say: Callable[[str], None]) -> Api:
     way = access.connect(kubeconfig=options.kubeconfig, context=options.context)
-    api = Api(way, deadline=deadline)
+    api = Api(way, deadline=deadline, say=say)
     version = api.check()
     name = f"context {way.context} " if way.context else ""
     say(f"{name}at {way.server} ({version})")

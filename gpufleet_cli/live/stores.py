@@ -11,6 +11,7 @@ import msgspec
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.live import known_services, log_store, log_stores, metrics
+from gpufleet_cli.live.answers import why_not
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.find_job import Job
@@ -73,7 +74,11 @@ def gather_metrics(
     context = file.of(api.access.context)
     chosen = choose("prometheus", flag=flag, file=file, context=api.access.context)
     sink.about["metrics_from"] = FOUND if chosen is None else chosen.source
-    places = [chosen.value] if chosen else _found(api, (known_services.METRICS,))
+    try:
+        places = [chosen.value] if chosen else _found(api, (known_services.METRICS,))
+    except SourceError as exc:
+        sink.gap("metrics of the GPUs", exc.message, XIDS)
+        return
     start_ns, end_ns = _window(api, attempt)
     wanted = metrics.Wanted(
         nodes=_nodes(attempt, sink),
@@ -112,15 +117,13 @@ def gather_lost_logs(
     context = file.of(api.access.context)
     chosen = choose("log_store", flag=flag, file=file, context=api.access.context)
     sink.about["log_store_from"] = FOUND if chosen is None else chosen.source
-    if chosen is not None:
-        addresses = [log_store.store_address(chosen.value)]
-    else:
-        addresses = [
-            log_store.StoreAddress(one.kind, str(one.service))
-            for one in _candidates(api, ("loki", "victorialogs"))
-        ]
     what = f"logs of {len(pods) or 'the'} pods that are gone"
     settles = "the last lines of the ranks that are gone"
+    try:
+        addresses = _log_stores(api, None if chosen is None else chosen.value)
+    except SourceError as exc:
+        sink.gap(what, exc.message, settles)
+        return
     if not addresses:
         sink.gap(what, "no --log-store is given, and no known one is among the Services", settles)
         return
@@ -138,6 +141,14 @@ def gather_lost_logs(
     found = _first(api, tries, sink, what, settles)
     for path, data in () if found is None else found.files:
         sink.add_log(path, data)
+
+
+def _log_stores(api: Api, stated: str | None) -> list[log_store.StoreAddress]:
+    """The configured one, else those among the Services."""
+    if stated is not None:
+        return [log_store.store_address(stated)]
+    found = _candidates(api, ("loki", "victorialogs"))
+    return [log_store.StoreAddress(one.kind, str(one.service)) for one in found]
 
 
 def _first(
@@ -163,6 +174,9 @@ def _first(
 
 def _candidates(api: Api, kinds: Sequence[str]) -> list[known_services.Candidate]:
     listed = api.list("/api/v1/services", kind="services")
+    if not listed.ok:
+        why = why_not(listed.answer, "services")
+        raise SourceError(f"cannot look for one among the Services: {why}")
     items = [js.mapping(msgspec.json.decode(raw)) for raw in listed.items]
     return [one for one in known_services.candidates(items) if one.kind in kinds]
 

@@ -14,6 +14,7 @@ from gpufleet_cli.facts import (
     IdentityLink,
     JobNumbers,
     KernelLogSpan,
+    KubeletReply,
     NodeLease,
     NodeState,
     PodState,
@@ -77,6 +78,7 @@ class Case:
     series_ends: tuple[SeriesEnd, ...]
     readings: tuple[GpuReading, ...]
     leases: tuple[NodeLease, ...]
+    kubelets: tuple[KubeletReply, ...]
     kernel_spans: tuple[KernelLogSpan, ...]
     pods: tuple[PodState, ...]
     nodes: tuple[NodeState, ...]

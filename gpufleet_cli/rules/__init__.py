@@ -19,6 +19,7 @@ from gpufleet_cli.rules import (
     node_fault,
     program_error,
     rendezvous,
+    silent_kubelet,
     slow_rank,
     storage_fault,
 )
@@ -45,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     program_error,
     rendezvous,
     missing_rank,
+    silent_kubelet,
     named_rank,
     slow_rank,
     healthy,

@@ -3,14 +3,15 @@
 Claims it from the kernel (panic, machine check, lockup, PCIe), node conditions and leases, events, and the
 scheduler's words. What could look the same: a control plane that lost sight of all nodes, a condition
 that is older than this incident or younger than its first timeout, a node whose ranks went on working.
+A kubelet that did not reply adds to these and never makes a dead node by itself (see `silent_kubelet`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpufleet_cli.facts import HostSign, NodeLease, NodeState, Sign
-from gpufleet_cli.reason import Case, xid_history
+from gpufleet_cli.facts import HostSign, KubeletReply, NodeLease, NodeState, Sign
+from gpufleet_cli.reason import Case, kubelets, xid_history
 from gpufleet_cli.reason.placed import NS
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import about, claim, ranks_text
@@ -26,25 +27,48 @@ NODE_DEATH = {
     HostSign.REBOOT: "the node rebooted",
 }
 MILDER = {HostSign.PCIE_LINK_DOWN: claims.MODEST, HostSign.PCIE_ERROR: claims.GOOD}
+MOST_CLAIMS = 4
 NODE_EVENTS = frozenset({"NodeNotReady", "NodeNotSchedulable", "TaintManagerEviction", "Rebooted"})
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
     """A hypothesis a node that ended in time, from everything that speaks of it; then lost GPUs."""
+    silent = {reply.node: reply for reply in kubelets.silent_nodes(case.kubelets)}
+    for name, timely in deaths(case).items():
+        reply = silent.get(name)
+        more = [] if reply is None else [silence(reply, claims.FAIR)]
+        yield _dead_node(case, name, [*timely[: MOST_CLAIMS - len(more)], *more])
+    for node in case.nodes:
+        have, should = node.gpus_allocatable, node.gpus_capacity
+        if have is not None and should is not None and have < should:
+            yield _lost_gpus(case, node)
+
+
+def deaths(case: Case) -> dict[str, list[Claim]]:
+    """The nodes of this job that ended in time, each with what says so."""
     found: dict[str, list[Claim]] = {}
     for words in (_kernel_words, _conditions, _cluster_words, _scheduler_words):
         for name, death in words(case):
             found.setdefault(name, []).append(death)
     job_nodes = set(case.topology.by_node)
     homeless = _homeless(case)
-    for name, listed in sorted(found.items()):
-        timely = [c for c in listed if _is_timely(case, name, c)]
-        if timely and (not job_nodes or homeless or name in job_nodes):
-            yield _dead_node(case, name, timely)
-    for node in case.nodes:
-        have, should = node.gpus_allocatable, node.gpus_capacity
-        if have is not None and should is not None and have < should:
-            yield _lost_gpus(case, node)
+    timely = {
+        name: [death for death in listed if _is_timely(case, name, death)]
+        for name, listed in sorted(found.items())
+        if not job_nodes or homeless or name in job_nodes
+    }
+    return {name: listed for name, listed in timely.items() if listed}
+
+
+def silence(reply: KubeletReply, weight: float) -> Claim:
+    """Undated: it was silent when it was asked, which says nothing of when it began."""
+    asked = f" when asked{claims.when(reply.at_ns)}" if reply.at_ns is not None else ""
+    said = f": {reply.said}" if reply.said else ""
+    return claim(
+        f"the kubelet of {reply.node} did not reply{asked}, while others did{said}",
+        reply.origin,
+        weight,
+    )
 
 
 def _homeless(case: Case) -> tuple[int, ...]:
@@ -181,10 +205,10 @@ def _stale_leases(case: Case) -> list[NodeLease]:
 
 def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
     ranks = case.topology.by_node.get(name, ())
-    lost = _of_unplaced(case) if not ranks else ()
+    lost = of_unplaced(case) if not ranks else ()
     alive = [r for r in ranks if r in case.witnesses]
     named = {c.rank for c in listed if c.rank is not None}
-    found = listed[:4]
+    found = listed[:MOST_CLAIMS]
     if alive and not named:
         late = [t for t in case.timeouts if t.rank in alive]
         found.append(
@@ -208,7 +232,7 @@ def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
     )
 
 
-def _of_unplaced(case: Case) -> tuple[int, ...]:
+def of_unplaced(case: Case) -> tuple[int, ...]:
     """The ranks without a node, where they are as many as one node holds: they ran on the one node that
     placed no rank."""
     homeless = _homeless(case)

@@ -19,6 +19,17 @@ from urllib.parse import parse_qs, urlsplit
 
 Json = dict[str, Any]
 GROUPS = {"batch": ["v1"], "jobset.x-k8s.io": ["v1alpha2"], "kubeflow.org": ["v2beta1", "v1"]}
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    422: "Invalid",
+    429: "TooManyRequests",
+    503: "ServiceUnavailable",
+}
 _LOG = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/log")
 
 
@@ -120,12 +131,17 @@ class FakeApi:
             if kept is self.previous:
                 said = f'previous terminated container "{container}" in pod "{pod}" not found'
                 return failure(400, said)
+            known = {name for one, name in (*self.logs, *self.previous) if one == pod}
+            if known and container not in known:
+                return failure(400, f"container {container} is not valid for pod {pod}")
             return failure(404, f'pods "{pod}" not found')
         lines = data.splitlines(keepends=True)
         if "sinceTime" in query:
             lines = [one for one in lines if one[:19].decode() >= query["sinceTime"][:19]]
         if "tailLines" in query:
             lines = lines[-int(query["tailLines"]) :]
+        if query.get("timestamps") != "true":
+            lines = [one.split(b" ", 1)[-1] for one in lines]
         return Said(body=b"".join(lines))
 
 
@@ -141,6 +157,7 @@ def _json(document: Json) -> Said:
 def failure(code: int, message: str = "", **headers: str) -> Said:
     """A Status of the API server."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
+    status |= {"reason": _REASONS.get(code, "InternalError")}
     found = _json(status | {"message": message or f"failure {code}"})
     return Said(status=code, body=found.body, headers={**found.headers, **headers})
 

@@ -66,6 +66,12 @@ class Run:
         return (folder / f"{which}.log").read_bytes()
 
 
+def reads(place: Path) -> dict[str, Any]:
+    """What came of asking for logs, as the bundle keeps it."""
+    found: dict[str, Any] = json.loads((place / "kubernetes" / "log_reads.json").read_text())
+    return found
+
+
 @pytest.fixture
 def collect(fake_kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """`collect(job, *options)` into a folder of the test's own."""
@@ -125,6 +131,12 @@ def test_a_silent_kubelet_is_evidence_about_its_node(fake: FakeApi, collect: Any
     assert "the kubelet of its node does not answer" in why
     assert "(node gpu-1: evidence about the node)" in why
     assert 1 == fake.count("train-1/log")
+    kept = reads(done.place)
+    assert ["gpu-0", "gpu-2"] == kept["replied"]
+    assert [("train-1", "gpu-1", "dial tcp 10.0.0.1:10250: i/o timeout")] == [
+        (one["pod"], one["node"], one["said"]) for one in kept["silent"]
+    ]
+    assert "look at it: gpufleet node gpu-1" in done.err
 
 
 def test_where_no_node_answers_the_way_is_at_fault(fake: FakeApi, collect: Any) -> None:
@@ -136,6 +148,37 @@ def test_where_no_node_answers_the_way_is_at_fault(fake: FakeApi, collect: Any) 
     why = done.missing["log of train-1/trainer"]
     assert "no node answers: tunnel or firewall, not the nodes" in why
     assert "evidence" not in why
+    assert [] == reads(done.place)["replied"]
+    assert "no node is to blame" in done.err
+
+
+def test_a_log_that_one_may_not_read_says_nothing_of_its_node(fake: FakeApi, collect: Any) -> None:
+    """403 comes from the API server: no evidence, no word about the node, and the right that is lacking."""
+    job(fake, 3)
+    said = 'pods "train-1" is forbidden: User "me" cannot get resource "pods/log" in API group ""'
+    fake.odd.append(lambda path, _: failure(403, said) if "train-1/log" in path else None)
+    done = collect("train")
+    assert "not allowed: needs get on pods/log" == done.missing["log of train-1/trainer"]
+    assert not (done.place / "kubernetes/log_reads.json").exists()
+    assert "ask for the ClusterRole gpufleet-reader" in done.err
+    assert "gpufleet node" not in done.err
+
+
+def test_silence_is_kept_where_a_bundle_is_taken_up_again(fake: FakeApi, collect: Any) -> None:
+    """A kubelet that is back has replied; one that was not asked again keeps what was said of it."""
+    job(fake, 4)
+    silent = ["train-1/log", "train-2/log"]
+    fake.odd.append(
+        lambda path, _: failure(500, "dial tcp: i/o timeout") if path[-11:] in silent else None
+    )
+    first = collect("train")
+    assert ["gpu-1", "gpu-2"] == [one["node"] for one in reads(first.place)["silent"]]
+    del silent[0]
+    again = reads(collect("train").place)
+    assert (["gpu-0", "gpu-1", "gpu-3"], ["gpu-2"]) == (
+        again["replied"],
+        [one["node"] for one in again["silent"]],
+    )
 
 
 def test_bytes_stay_as_they_are(fake: FakeApi, collect: Any) -> None:
