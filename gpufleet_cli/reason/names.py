@@ -7,6 +7,7 @@ only when it is one of them; numbered folders stand for the nodes in order of th
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ class Names:
     pod_by_uid: dict[str, str]
     node_by_address: dict[str, str]
     aliases: dict[str, str]
+    full_names: dict[str, list[str]] | None = None  # by what stands before the first dot
 
     @classmethod
     def gather(
@@ -65,7 +67,11 @@ class Names:
         """The node of that name; NCCL and some kernels cut a host's name at its first dot."""
         if name is None or name in self.nodes or "." in name:
             return name if name in self.nodes else None
-        cut = [node for node in self.nodes if node.partition(".")[0] == name]
+        if self.full_names is None:
+            self.full_names = defaultdict(list)
+            for node in self.nodes:
+                self.full_names[node.partition(".")[0]].append(node)
+        cut = self.full_names.get(name, ())
         return cut[0] if len(cut) == 1 else None
 
     def unit(self, speaker: Speaker) -> tuple[str | None, str | None]:
