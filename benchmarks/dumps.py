@@ -336,12 +336,12 @@ class Watch:
     def _sample(self) -> int:
         members = family(os.getpid())
         for pid in members:
-            self._ticks[pid] = max(self._ticks.get(pid, 0), _ticks(pid))
+            self._ticks[pid] = max(self._ticks.get(pid, 0), ticks(pid))
         self.peak_kib = max(self.peak_kib, sum(map(pss_kib, members)))
         return sum(self._ticks.values())
 
 
-def _ticks(pid: int) -> int:
+def ticks(pid: int) -> int:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

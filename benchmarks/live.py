@@ -38,7 +38,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from dumps import family, pss_kib  # noqa: E402 - beside this file
+from dumps import family, pss_kib, ticks  # noqa: E402 - beside this file
 from live_world import GPUS, JOB, World, clock, made  # noqa: E402
 
 PARALLEL = 64
@@ -62,7 +62,7 @@ class Triaged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What was measured side by side. `read_s` and `read_cpu_s`: the same bundle triaged again."""
+    """What was measured side by side. `read_s`: the same bundle triaged again."""
 
     triage: Triaged
     curl_s: float
@@ -188,7 +188,7 @@ class _Watch:
         while not self._over.wait(0.1):
             members = family(pid)
             for one in members:
-                self._ticks[one] = max(self._ticks.get(one, 0), _ticks(one))
+                self._ticks[one] = max(self._ticks.get(one, 0), ticks(one))
             self.peak_kib = max(self.peak_kib, sum(map(pss_kib, members)))
 
     def stop(self) -> None:
@@ -198,14 +198,6 @@ class _Watch:
     @property
     def cpu_s(self) -> float:
         return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
-
-
-def _ticks(pid: int) -> int:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return int(fields[11]) + int(fields[12])
 
 
 # --- The same logs by others ----------------------------------------------------------------------
