@@ -334,14 +334,14 @@ class Watch:
             self._sample()
 
     def _sample(self) -> int:
-        family = _family(os.getpid())
-        for pid in family:
-            self._ticks[pid] = max(self._ticks.get(pid, 0), _ticks(pid))
-        self.peak_kib = max(self.peak_kib, sum(map(_pss_kib, family)))
+        members = family(os.getpid())
+        for pid in members:
+            self._ticks[pid] = max(self._ticks.get(pid, 0), ticks(pid))
+        self.peak_kib = max(self.peak_kib, sum(map(pss_kib, members)))
         return sum(self._ticks.values())
 
 
-def _ticks(pid: int) -> int:
+def ticks(pid: int) -> int:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -349,7 +349,7 @@ def _ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def _family(root: int) -> list[int]:
+def family(root: int) -> list[int]:
     parents: dict[int, list[int]] = defaultdict(list)
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -364,7 +364,7 @@ def _family(root: int) -> list[int]:
     return found
 
 
-def _pss_kib(pid: int) -> int:
+def pss_kib(pid: int) -> int:
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:

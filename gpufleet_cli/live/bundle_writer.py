@@ -41,6 +41,7 @@ class BundleWriter:
         self._before = _manifest_in(folder)
         self._lock = threading.Lock()
         self._written_at = time.monotonic()
+        self._folders = {folder}
 
     # --- Taking up again --------------------------------------------------------------------------
 
@@ -113,7 +114,7 @@ class BundleWriter:
     ) -> None:
         place = self.folder / path
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folder(place.parent)
             replace_file(place, data)
         except OSError as exc:
             raise TargetError(
@@ -132,6 +133,16 @@ class BundleWriter:
             is_due = time.monotonic() - self._written_at > _EVERY_S
         if is_due:
             self.write_manifest(complete=False)
+
+    def _make_folder(self, folder: Path) -> None:
+        """With its parents, top down and each once: a pod's log lies five folders deep."""
+        missing = []
+        while folder not in self._folders:
+            missing.append(folder)
+            folder = folder.parent
+        for one in reversed(missing):
+            one.mkdir(exist_ok=True)
+            self._folders.add(one)
 
     # --- The manifest -----------------------------------------------------------------------------
 

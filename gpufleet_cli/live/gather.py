@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -50,10 +52,11 @@ def gather(
     attempt: Attempt,
     sink: BundleWriter,
     hooks: Hooks,
-    sources: Sequence[Source],
+    sources: Sources,
 ) -> Gathered:
     """Gather one attempt. Ctrl-C ends the gathering, and what is there stays."""
     interrupted = False
+    beside: list[threads.Beside[None]] = []
     for gap in job.gaps:
         _add(sink, gap)
     ranks = world_size(job, attempt)
@@ -63,12 +66,23 @@ def gather(
         sink.write_manifest(complete=False)
         for line in first_facts.lines(attempt.pods, nodes, job.gang, api.now_ns()):
             hooks.say(f"provisional: {line}")
+        sink.about["seconds"] = took = {"first_facts": round(api.deadline.elapsed_s(), 3)}
+        beside += [
+            threads.Beside(partial(one, api, job, attempt, sink), deadline=api.deadline)
+            for one in (_add_events, *sources.beside)
+        ]
         _logs(api, attempt, nodes, sink, hooks)
-        for source in sources:
+        took["logs"] = round(api.deadline.elapsed_s(), 3)
+        for source in sources.after:
             source(api, job, attempt, sink)
+        for one in beside:
+            one.result()
+        took["all"] = round(api.deadline.elapsed_s(), 3)
     except KeyboardInterrupt:
         api.deadline.stop()
         interrupted = True
+        for one in beside:
+            one.settle()
         sink.gap("the rest of the evidence", "interrupted", "all that is not in the bundle")
     if not interrupted and api.deadline.is_over():
         sink.gap(
@@ -86,6 +100,13 @@ def gather(
 
 Source = Callable[[Api, Job, Attempt, BundleWriter], None]
 """A further source of evidence: dumps, metrics, a log store."""
+
+
+class Sources(NamedTuple):
+    """Those that need no log of the cluster, asked beside the logs, and those that come after them."""
+
+    beside: tuple[Source, ...]
+    after: tuple[Source, ...]
 
 
 def _add(sink: BundleWriter, gap: Gap) -> None:
@@ -138,7 +159,7 @@ def _about(
 
 
 def _objects(api: Api, job: Job, attempt: Attempt, sink: BundleWriter) -> dict[str, Node]:
-    """Pods with their owners, nodes with their leases, events; the nodes for those who come next."""
+    """Pods with their owners, nodes with their leases; the nodes for those who come next."""
     if not sink.has(PODS_FILE):
         pods = [{"apiVersion": "v1", "kind": "Pod", **pod.raw} for pod in attempt.pods]
         sink.add_objects(PODS_FILE, [*job.objects, *queues.beside(api, job, sink), *pods])
@@ -147,14 +168,20 @@ def _objects(api: Api, job: Job, attempt: Attempt, sink: BundleWriter) -> dict[s
         document = msgspec.json.decode(sink.read(NODES_FILE))
         objects = [js.mapping(one) for one in js.items(js.at(document, "items"))]
     else:
-        objects = [*_nodes(api, names, sink), *_leases(api, names, sink)]
+        leases = threads.Beside(lambda: _leases(api, names, sink), deadline=api.deadline)
+        objects = [*_nodes(api, names, sink), *(leases.result() or ())]
         if objects:
             sink.add_objects(NODES_FILE, objects)
-    if not sink.has(EVENTS_FILE):
-        events = _events(api, job, attempt, set(names), sink)
-        if events:
-            sink.add_objects(EVENTS_FILE, events)
     return first_facts.nodes_of(objects)
+
+
+def _add_events(api: Api, job: Job, attempt: Attempt, sink: BundleWriter) -> None:
+    if sink.has(EVENTS_FILE):
+        return
+    names = {pod.state.node for pod in attempt.pods if pod.state.node is not None}
+    events = _events(api, job, attempt, names, sink)
+    if events:
+        sink.add_objects(EVENTS_FILE, events)
 
 
 def _items(listed: Listed) -> list[Object]:

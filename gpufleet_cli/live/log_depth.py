@@ -13,7 +13,7 @@ two thousand. Without a timeout line, the usual timeout and a margin before the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,15 +27,15 @@ SKEW_S = 30.0
 """Clocks of nodes differ: what one saw first another may have written a little before."""
 
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d))[ \t]")
-_TIMEOUT = re.compile(
-    rb"^(?P<at>\S{20,40})[ \t][^\n]{0,4000}?Watchdog caught collective operation timeout(?:[^\n]{0,2000}?Timeout\(ms\)=(?P<ms>\d{1,12}))?",
-    re.MULTILINE,
-)
+_TIMED_OUT = b"Watchdog caught collective operation timeout"
+_TIMEOUT_MS = re.compile(rb"Timeout\(ms\)=(\d{1,12})")
+_STEP_WORDS = (b"step", b"iter")
 _STEP = re.compile(
-    rb"^(?P<at>\S{20,40})[ \t][^\n]{0,400}?\b(?:step|iter|iteration|global_step)\b[\"':=\s\[/]{1,6}(?P<step>\d{1,12})",
-    re.MULTILINE | re.IGNORECASE,
+    rb"(?<!\w)(?:global_)?(?:step|iter|iteration)\b[\"':=\s\[/]{1,6}(\d{1,12})", re.IGNORECASE
 )
-_MOST_STEPS = 400
+_STEP_BYTES = 262_144
+_MOST_LINES = 4_000
+_MOST_STEPS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,39 +55,83 @@ def stamp_ns(text: bytes) -> int | None:
 
 
 def told_by(data: bytes) -> Told:
-    """First and last stamp, the first timeout line, the time of a step."""
+    """First and last stamp, the first timeout line, the time of a step. Every log of a gang goes through
+    here, so words are sought first, and only their lines are looked at."""
     first = _STAMP.search(data[:131_072])
-    newest = None
-    tail = data[-131_072:]
-    for found in _STAMP.finditer(tail):
-        if found.start() == 0 or tail[found.start() - 1 : found.start()] == b"\n":
-            newest = found
-    timeout = _TIMEOUT.search(data) if b"Watchdog caught" in data else None
+    at_ns, timeout_s = _first_timeout(data)
     return Told(
         oldest_ns=stamp_ns(first[1]) if first else None,
-        newest_ns=stamp_ns(newest[1]) if newest else None,
-        first_timeout_ns=stamp_ns(timeout["at"]) if timeout else None,
-        timeout_s=int(timeout["ms"]) / 1000 if timeout and timeout["ms"] else None,
-        step_s=_step_s(data),
+        newest_ns=_newest_ns(data),
+        first_timeout_ns=at_ns,
+        timeout_s=timeout_s,
+        step_s=_step_s(data[-_STEP_BYTES:]),
     )
+
+
+def _line_ns(data: bytes, at: int) -> int | None:
+    """The stamp of the line that holds this place."""
+    found = _STAMP.match(data, data.rfind(b"\n", 0, at) + 1)
+    return stamp_ns(found[1]) if found else None
+
+
+def _newest_ns(data: bytes) -> int | None:
+    """The stamp of the last line that has one."""
+    end = len(data)
+    while end > 0 and len(data) - end < 131_072:
+        end = data.rfind(b"\n", 0, end)
+        found = _STAMP.match(data, end + 1)
+        if found:
+            return stamp_ns(found[1])
+    return None
+
+
+def _first_timeout(data: bytes) -> tuple[int | None, float | None]:
+    """When the first watchdog spoke, and how long it had waited."""
+    at = data.find(_TIMED_OUT)
+    while at >= 0:
+        stamp = _line_ns(data, at)
+        end = data.find(b"\n", at)
+        end = len(data) if end < 0 else end
+        if stamp is not None:
+            ms = _TIMEOUT_MS.search(data, at, min(end, at + 2_000))
+            return stamp, int(ms[1]) / 1000 if ms else None
+        at = data.find(_TIMED_OUT, end)
+    return None, None
 
 
 def _step_s(data: bytes) -> float | None:
     """The middle of the times between two steps, over the newest ones."""
-    seen: dict[int, int] = {}
-    for count, found in enumerate(_STEP.finditer(data[-262_144:])):
-        at = stamp_ns(found["at"])
-        if at is not None:
-            seen.setdefault(int(found["step"]), at)
-        if count > _MOST_STEPS:
+    places: dict[int, int] = {}
+    for step, at in _newest_steps(data):
+        if step not in places and len(places) == _MOST_STEPS:
             break
-    steps = sorted(seen.items())
+        places[step] = at  # ever earlier: of the ranks the first to say it
+    steps = sorted((step, ns) for step, at in places.items() if (ns := _line_ns(data, at)))
     gaps = sorted(
         (after - before) / NS / (later - step)
         for (step, before), (later, after) in pairwise(steps)
         if after > before
     )
     return gaps[len(gaps) // 2] if gaps else None
+
+
+def _newest_steps(data: bytes) -> Iterator[tuple[int, int]]:
+    """(step, place) of the lines that tell one, newest first, by whichever word this log uses."""
+    lowered = data.lower()
+    for word in _STEP_WORDS:
+        is_found = False
+        end = len(data)
+        for _ in range(_MOST_LINES):
+            end = lowered.rfind(word, 0, end)
+            if end < 0:
+                break
+            begin = end - 7 if lowered[max(end - 7, 0) : end] == b"global_" else end
+            found = _STEP.match(data, begin)
+            if found:
+                is_found = True
+                yield int(found[1]), begin
+        if is_found:
+            return
 
 
 def needed_since_ns(told: Iterable[Told]) -> int | None:

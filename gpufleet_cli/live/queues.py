@@ -55,7 +55,9 @@ def _workloads(api: Api, job: Job, sink: BundleWriter) -> list[Object]:
         if listed.ok:
             head = {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": "Workload"}
             return [{**head, **js.mapping(msgspec.json.decode(raw))} for raw in listed.items]
-    sink.gap("Kueue's workload", why_not(listed.answer, "workloads"), "why the gang is not admitted")
+    sink.gap(
+        "Kueue's workload", why_not(listed.answer, "workloads"), "why the gang is not admitted"
+    )
     return []
 
 

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gpufleet_cli import settings_file
 from gpufleet_cli.errors import UsageError
 from gpufleet_cli.live import exec_dumps, folder_files, stores
-from gpufleet_cli.live.gather import Source
+from gpufleet_cli.live.gather import Source, Sources
 
 if TYPE_CHECKING:
     from gpufleet_cli.live.session import LiveOptions
 
 
-def sources_for(options: LiveOptions, context: str | None) -> Sequence[Source]:
-    """Dumps first: they are gone with their container. Flag over environment over settings file."""
+def sources_for(options: LiveOptions, context: str | None) -> Sources:
+    """Dumps before lost logs: they are gone with their container. Flag over environment over settings file."""
     file = settings_file.load()
     chosen = settings_file.choose("dumps", flag=options.dumps, file=file, context=context)
-    found = _dumps(None if chosen is None else chosen.value)
+    after = _dumps(None if chosen is None else chosen.value)
     if options.kernel_logs is not None:
-        found.append(_folder(options.kernel_logs, "kernel", "kernel logs"))
-    found.append(partial(stores.gather_metrics, flag=options.prometheus, file=file))
-    found.append(partial(stores.gather_lost_logs, flag=options.log_store, file=file))
-    return tuple(found)
+        after.append(_folder(options.kernel_logs, "kernel", "kernel logs"))
+    after.append(partial(stores.gather_lost_logs, flag=options.log_store, file=file))
+    beside = partial(stores.gather_metrics, flag=options.prometheus, file=file)
+    return Sources(beside=(beside,), after=tuple(after))
 
 
 def _dumps(stated: str | None) -> list[Source]:

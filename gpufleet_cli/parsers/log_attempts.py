@@ -47,6 +47,11 @@ class Attempts:
         for raw in sorted(markers, key=lambda raw: raw.pos):
             if raw.text is not None:
                 self._note(raw, raw.text, pending)
+        # whether the lines of a voice have one speaker, wherever they stand: an agent that says it
+        # never restarted changes nothing
+        self.is_one = not self._cycles and all(
+            len(begins) == 1 and begins[0][0] < 0 for begins in self._begins.values()
+        )
 
     def _note(self, raw: Raw, text: str, pending: set[str]) -> None:
         """One marker. Several agents may announce the same restart in one stream (`pending`)."""
@@ -72,11 +77,6 @@ class Attempts:
             begins += [(-1, 0)] if current is None else []
             begins.append((raw.pos + 1, (current or 0) + 1))
             pending.add(stream)
-
-    @property
-    def is_one(self) -> bool:
-        """Whether the lines of a voice have one speaker, wherever they stand."""
-        return not self._begins and not self._cycles
 
     def speaker(self, voice: Voice, pos: int) -> Speaker:
         """Who wrote a line at a place; the same object for the same speaker."""

@@ -31,6 +31,7 @@ SAMPLE_TAIL = 16
 PAGE_SHIFT = 40
 _CACHED_LINES = 20_000
 _SHAPES = 512
+_OTHERS = 4096
 _LONGEST_SHAPE = 1024
 _MAX_PIECES = 512
 _MAX_GLUED = 64
@@ -90,10 +91,14 @@ class Alike(NamedTuple):
     voice: Voice
     whos: tuple[Who, ...]
 
+    def of(self, line: str) -> str:
+        """What stands in that place of another line of the shape: the tag of whoever wrote that."""
+        return line[self.stamp_end : self.text_start]
+
     def ns(self, line: str) -> int | None:
         """The time of such a line, None where it is none of these: a prefix names somebody else, or
         the digits of the stamp are no time."""
-        if line[self.stamp_end : self.text_start] != self.middle:
+        if self.of(line) != self.middle:
             return None
         second = kubernetes.second_ns(
             line[: kubernetes.SECONDS_END], line[self.fraction_end : self.stamp_end]
@@ -116,6 +121,7 @@ class LineReader:
         self._parts: dict[int, bool] = {}
         self._firsts: dict[int, int] = {}
         self._alike: dict[bytes, Alike | None] = {}
+        self._others: dict[tuple[bytes, str], Alike] = {}
         sample = self._sample()
         self.is_runtime_file = any(log_parts.RUNTIME.match(line) for line in sample)
         plan, found = plan_for(sample)
@@ -167,6 +173,7 @@ class LineReader:
         self._voices.clear()
         self._lines.clear()
         self._alike.clear()
+        self._others.clear()
         self._only = self.voice(()) if fields else None
 
     def line(self, page_index: int, start: int) -> Raw:
@@ -191,8 +198,13 @@ class LineReader:
         return raw
 
     def alike(self, line: bytes) -> Alike | None:
-        """How to read lines of the shape of this one, which has been read."""
-        return self._alike.get(line.translate(SAME_DIGITS))
+        """How to read lines of the shape of this one, which has been read, by the same writer."""
+        shape = line.translate(SAME_DIGITS)
+        first = self._alike.get(shape)
+        if first is None or not line.isascii():
+            return None
+        tag = first.of(line.decode())
+        return first if tag == first.middle else self._others.get((shape, tag))
 
     def may_have_parts(self, page: Page) -> bool:
         """Whether the runtime's file has split lines at all; looked up once for each page."""
@@ -221,18 +233,36 @@ class LineReader:
         end = len(data) if end < 0 else end
         line = data[start : min(end, start + TEXT_LIMIT)]
         shape = line.translate(SAME_DIGITS)
-        alike = self._alike.get(shape)
-        if alike is not None:
+        first = alike = self._alike.get(shape)
+        if first is not None:
             text = line.decode()
-            ns = alike.ns(text)
-            if ns is not None:
+            tag = first.of(text)
+            alike = first if tag == first.middle else self._others.get((shape, tag))
+            ns = None if alike is None else alike.ns(text)
+            if alike is not None and ns is not None:
                 pos = (page_index << PAGE_SHIFT) + start
                 text = text[alike.text_start :]
                 return Raw(pos, end, text, ns, True, alike.voice, alike.whos)
         raw = self._read_anew(page, page_index, start, end)
-        if shape not in self._alike and not page.entries and len(self._alike) < _SHAPES:
-            self._alike[shape] = self._shared(line, raw)
+        if not page.entries:
+            self._note_alike(shape, line, raw, first, alike)
         return raw
+
+    def _note_alike(
+        self, shape: bytes, line: bytes, raw: Raw, first: Alike | None, own: Alike | None
+    ) -> None:
+        """The first line of a shape; then of each further writer, since eight ranks share a pod's log."""
+        if shape not in self._alike:
+            if len(self._alike) < _SHAPES:
+                self._alike[shape] = self._shared(line, raw)
+        elif first is not None and own is None and len(self._others) < _OTHERS:
+            found = self._shared(line, raw)
+            if (
+                found is not None
+                and found[:2] == first[:2]
+                and found.text_start == first.text_start
+            ):
+                self._others[shape, found.middle] = found
 
     def _shared(self, line: bytes, raw: Raw) -> Alike | None:
         """How to read the lines of this line's shape, where nothing but its stamp depends on digits.
@@ -244,7 +274,10 @@ class LineReader:
             return None
         if raw.parts or raw.glued or len(line) > _LONGEST_SHAPE:
             return None
-        if self.reads_own or not self.plan.is_plain or not line.isascii() or b"{" in line[:64]:
+        if not self.plan.is_plain or not line.isascii() or b"{" in line[:64]:
+            return None
+        own = program.read(raw.text, near_ns=raw.ns) if self.reads_own else None
+        if own is not None and own.who:
             return None
         text = line.decode()
         layer = kubernetes.peel(text)

@@ -102,6 +102,7 @@ class LogStream:
         self.progress: dict[tuple[int, str, int | None], list[Step]] = {}
         self.accounts: dict[int, Account] = {}
         self.kinds: dict[bytes, log_window.Kind | None] = {}
+        self.other_kinds: dict[tuple[bytes, str], log_window.Kind | None] = {}
         self.filtered: set[str] = set()
         self.repeated: set[str] = set()
         self.attempts = Attempts(())

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpufleet_cli.parsers.log_stream import LogStream, Window
 
 MOST_KINDS = 1024
+MOST_OTHER_KINDS = 8192
 _MASK = (1 << PAGE_SHIFT) - 1
 _NEWLINE = 0x0A
 
@@ -101,6 +102,10 @@ def _pieces(stream: LogStream, window: Window, run: int) -> Iterator[Piece]:
         ns = None
         if kind is not None:
             text = line.decode()
+            tag = kind.alike.of(text)
+            if tag != kind.alike.middle:
+                kind = _kind_by(stream, index, pos & _MASK, line, (shape, tag))
+        if kind is not None:
             ns = kind.alike.ns(text)
             kind = None if ns is None else kind
         if kind is not before:
@@ -111,6 +116,19 @@ def _pieces(stream: LogStream, window: Window, run: int) -> Iterator[Piece]:
         pos += len(line) + 1
         number += 1
     yield from _ended(before, found, first, pos & _MASK)
+
+
+def _kind_by(
+    stream: LogStream, index: int, at: int, line: bytes, who: tuple[bytes, str]
+) -> Kind | None:
+    """The kind of a line of a known shape by another writer than the first."""
+    kinds = stream.other_kinds
+    kind = kinds.get(who)
+    if kind is None and who not in kinds:
+        kind = _kind_of(stream, index, at, line)
+        if len(kinds) < MOST_OTHER_KINDS:
+            kinds[who] = kind
+    return kind
 
 
 def _ended(kind: Kind | None, found: list[Seen], first: int, end: int) -> Iterator[Piece]:

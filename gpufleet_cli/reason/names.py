@@ -7,7 +7,7 @@ only when it is one of them; numbered folders stand for the nodes in order of th
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ class Names:
     node_by_address: dict[str, str]
     aliases: dict[str, str]
     pod_by_ip: dict[str, str]  # addresses that are one pod's alone
+    full_names: dict[str, list[str]] | None = None  # by what stands before the first dot
 
     @classmethod
     def gather(
@@ -67,7 +68,11 @@ class Names:
         """The node of that name; NCCL and some kernels cut a host's name at its first dot."""
         if name is None or name in self.nodes or "." in name:
             return name if name in self.nodes else None
-        cut = [node for node in self.nodes if node.partition(".")[0] == name]
+        if self.full_names is None:
+            self.full_names = defaultdict(list)
+            for node in self.nodes:
+                self.full_names[node.partition(".")[0]].append(node)
+        cut = self.full_names.get(name, ())
         return cut[0] if len(cut) == 1 else None
 
     def unit(self, speaker: Speaker) -> tuple[str | None, str | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpufleet_cli.facts import HostSign, KubeletReply, NodeLease, NodeState, Sign
+from gpufleet_cli.facts import ClusterEvent, HostSign, KubeletReply, NodeLease, NodeState, Sign
 from gpufleet_cli.reason import Case, kubelets, xid_history
 from gpufleet_cli.reason.placed import NS
 from gpufleet_cli.rules import claims
@@ -28,6 +28,8 @@ NODE_DEATH = {
 }
 MILDER = {HostSign.PCIE_LINK_DOWN: claims.MODEST, HostSign.PCIE_ERROR: claims.GOOD}
 MOST_CLAIMS = 4
+NOTICED_S = 60
+"""A node controller calls a node not ready some 40 to 50 s after its last sign."""
 NODE_EVENTS = frozenset({"NodeNotReady", "NodeNotSchedulable", "TaintManagerEviction", "Rebooted"})
 
 
@@ -129,7 +131,8 @@ def _cluster_words(case: Case) -> Iterator[Death]:
             at = pod.disrupted_ns
             yield pod.node, claim(f"{text}{claims.when(at)}", pod.origin, claims.GOOD)
     for event in case.events:
-        if event.reason in NODE_EVENTS and event.kind.lower() == "node":
+        is_of_node = event.reason in NODE_EVENTS and event.kind.lower() == "node"
+        if is_of_node and not _is_of_another_time(case, event):
             text = f"{event.name}: {event.reason}: {event.message[:90]}"
             yield event.name, claim(text, event.origin, claims.GOOD)
 
@@ -145,6 +148,16 @@ def _scheduler_words(case: Case) -> Iterator[Death]:
             text = f"{known.name} is {known.state}: {known.reason}{claims.when(since)}"
             weight = claims.MODEST if since is None else claims.GOOD
             yield known.name, claim(text, known.origin, weight, at_ns=since)
+
+
+def _is_of_another_time(case: Case, event: ClusterEvent) -> bool:
+    """Whether all that was seen of it lies before this stop could have been caused, or well after it:
+    a cluster goes on having events while somebody looks at a job that is over."""
+    first = event.at_ns if event.first_ns is None else event.first_ns
+    span = xid_history.window(case.onset_ns, case.as_of_ns, case.timeout_s)
+    if event.at_ns is None or first is None or span is None or not case.stop.stopped:
+        return False
+    return event.at_ns < span[0] or first > span[1] + NOTICED_S * NS
 
 
 def _is_timely(case: Case, node: str, death: Claim) -> bool:

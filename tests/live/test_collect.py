@@ -333,8 +333,10 @@ def test_interrupted_keeps_what_was_had(
         raise KeyboardInterrupt
 
     from gpufleet_cli.live import sources
+    from gpufleet_cli.live.gather import Sources
 
-    monkeypatch.setattr(sources, "sources_for", lambda *_: (interrupt,))
+    found = Sources(beside=(), after=(interrupt,))
+    monkeypatch.setattr(sources, "sources_for", lambda *_: found)
     done = collect("train")
     assert 130 == done.code
     assert "interrupted" == done.missing["the rest of the evidence"]

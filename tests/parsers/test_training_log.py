@@ -231,6 +231,33 @@ def test_without_restart_lines_the_attempt_is_not_known() -> None:
     assert [line.speaker.attempt for line in log_lines(late)] == [1, 2, 2]
 
 
+@pytest.mark.parametrize(
+    "more", ["", "host-1:412:412 [0] NCCL INFO comm 0x5 rank 8 - Init COMPLETE"]
+)
+def test_ranks_that_share_a_log_are_read_as_if_each_was_alone(more: str) -> None:
+    """Eight ranks' lines differ in digits alone, the rank's too: each keeps its own steps and times,
+    whatever an agent that never restarted or NCCL said before them."""
+    ranks = range(4096, 4104)
+    head = [(0.0, "  restart_count=0"), *([(0.5, more)] if more else [])]
+    frame = "frame #3: c10d::watchdog() + 0x1d2"
+    per_rank = [
+        [*steps(rank, 1, 40, every=2.0 + rank % 8 / 100), (99.0, f"[rank{rank}]:{frame}")]
+        for rank in ranks
+    ]
+    together = facts_of(log_of(head, *per_rank))
+    found = {f.speaker.prefix_rank: f for f in together if isinstance(f, Progress)}
+    ends = {f.speaker.prefix_rank: f.last_ns for f in together if isinstance(f, Writes)}
+    for rank, own in zip(ranks, per_rank, strict=True):
+        alone = facts_of(log_of(head, own))
+        [progress] = [f for f in alone if isinstance(f, Progress)]
+        times = [(point.step, point.at_ns) for point in progress.points]
+        assert times == [(point.step, point.at_ns) for point in found[rank].points]
+        assert {ends[rank]} == {
+            f.last_ns for f in alone if isinstance(f, Writes) and f.speaker.prefix_rank == rank
+        }
+        assert found[rank].speaker.attempt == 0
+
+
 def test_several_agents_announce_one_restart() -> None:
     """Two nodes in one file fail together: one new attempt, not two."""
     failed = f"{AGENT}Worker group FAILED. 3/3 attempts left; will restart worker group\n"

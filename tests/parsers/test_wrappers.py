@@ -207,7 +207,8 @@ def test_stern_of_all_namespaces_names_them() -> None:
 def test_stern_of_more_pods_than_a_sample_has_lines() -> None:
     """Each pair of names stands once in all that is looked at; the times of `-t` behind them tell."""
     text = "".join(
-        f"ddp-worker-{n} pytorch 2024-03-20T10:00:20.{n:03}Z [rank{8 * n}]: s {n}\n" for n in range(96)
+        f"ddp-worker-{n} pytorch 2024-03-20T10:00:20.{n:03}Z [rank{8 * n}]: s {n}\n"
+        for n in range(96)
     )
     found = lines(text)[64]
     assert (found.at, found.who["pod"]) == ("2024-03-20T10:00:20.064Z", "ddp-worker-64")

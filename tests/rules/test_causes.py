@@ -192,6 +192,29 @@ def test_a_failed_node_of_another_job_is_not_this_jobs() -> None:
     assert proposed(node_fault, hang(line)) == []
 
 
+@pytest.mark.parametrize(
+    ("first_s", "last_s", "is_told"),
+    [(40, 40, True), (1200, 1200, False), (-90_000, -90_000, False), (-90_000, 45, True)],
+    ids=["in-the-stall", "after-the-end", "the-day-before", "flapping-until-now"],
+)
+def test_an_event_of_a_node_counts_at_its_time(first_s: int, last_s: int, *, is_told: bool) -> None:
+    """A node that the cluster lost after the job was over did not end it, nor did one of yesterday."""
+    event = ClusterEvent(
+        reason="NodeNotReady",
+        kind="Node",
+        name="node-0",
+        namespace=None,
+        message="Node node-0 status is now: NodeNotReady",
+        warning=False,
+        at_ns=STOPPED + last_s * S,
+        first_ns=STOPPED + first_s * S,
+        age_s=None,
+        age_error_s=0.0,
+        origin=Origin(path="events.json", entry=1),
+    )
+    assert bool(proposed(node_fault, hang(event, quiet={0, 1, 2, 3}))) is is_told
+
+
 def without_nodes(facts: list[object]) -> list[object]:
     return [replace(f, node=None) if isinstance(f, IdentityLink) else f for f in facts]
 
