@@ -65,6 +65,14 @@ def connect(
     return _from_files(there, context, threads)
 
 
+def has_a_way(kubeconfig: str | None, context: str | None) -> bool:
+    """Whether anything names a cluster: an option, a file that is there, or the pod we run in."""
+    if kubeconfig is not None or context is not None or os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return True
+    chosen = os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    return any(Path(one).expanduser().exists() for one in chosen.split(os.pathsep) if one)
+
+
 # --- kubeconfig -----------------------------------------------------------------------------------
 
 
