@@ -18,6 +18,7 @@ from typer.exceptions import TyperException
 
 from gpufleet_cli.commands.cache import cache
 from gpufleet_cli.commands.collect import collect
+from gpufleet_cli.commands.doctor import doctor
 from gpufleet_cli.commands.drill import drill
 from gpufleet_cli.commands.dumps import dumps
 from gpufleet_cli.commands.explain import explain
@@ -32,7 +33,7 @@ from gpufleet_cli.errors import ExitCode, GpufleetError
 from gpufleet_cli.plain_text import visible
 
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
-COMMANDS = (triage, collect, ranks, dumps, explain, node, nodes, xid, drill, cache)
+COMMANDS = (triage, collect, ranks, dumps, explain, node, nodes, xid, doctor, drill, cache)
 
 _HELP = (
     "Which rank stopped this training job, what is under it, and what to do about it."

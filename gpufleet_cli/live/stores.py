@@ -117,7 +117,7 @@ def gather_lost_logs(
     else:
         addresses = [
             log_store.StoreAddress(one.kind, str(one.service))
-            for one in _candidates(api, ("loki", "victorialogs"))
+            for one in candidates(api, ("loki", "victorialogs"))
         ]
     what = f"logs of {len(pods) or 'the'} pods that are gone"
     settles = "the last lines of the ranks that are gone"
@@ -161,14 +161,14 @@ def _first(
     return None
 
 
-def _candidates(api: Api, kinds: Sequence[str]) -> list[known_services.Candidate]:
+def candidates(api: Api, kinds: Sequence[str]) -> list[known_services.Candidate]:
     listed = api.list("/api/v1/services", kind="services")
     items = [js.mapping(msgspec.json.decode(raw)) for raw in listed.items]
     return [one for one in known_services.candidates(items) if one.kind in kinds]
 
 
 def _found(api: Api, kinds: Sequence[str]) -> list[str]:
-    return [str(one.service) for one in _candidates(api, kinds)]
+    return [str(one.service) for one in candidates(api, kinds)]
 
 
 def _window(api: Api, attempt: Attempt) -> tuple[int, int]:
