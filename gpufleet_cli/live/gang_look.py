@@ -15,7 +15,7 @@ from gpufleet_cli.errors import SourceError
 from gpufleet_cli.gang_card import Gangs, MarkedNode
 from gpufleet_cli.live import find_job, gang_nodes, gang_view, kinds, log_depth, threads
 from gpufleet_cli.live.api import Api, Listed
-from gpufleet_cli.live.gang_view import Group
+from gpufleet_cli.live.gang_view import Group, Made
 from gpufleet_cli.live.gather import LEASES
 from gpufleet_cli.live.kinds import Object
 from gpufleet_cli.live.node_gangs import JobRef
@@ -109,7 +109,7 @@ def _late(api: Api) -> str:
     return f"not there after {api.deadline.seconds or 0:g} s: --deadline 30s waits longer"
 
 
-def _read(done: Mapping[str, object]) -> tuple[Sequence[Pod], Sequence[Object]]:
+def _read(done: Mapping[str, object]) -> tuple[Sequence[Pod], Sequence[Made]]:
     pods, objects = done.get("pods"), done.get("jobs")
     return pods if isinstance(pods, list) else (), objects if isinstance(objects, list) else ()
 
@@ -153,8 +153,8 @@ def _pods(api: Api, path: str, missing: list[Missing], *, is_all: bool) -> list[
     return pods_with_gpus(listed.items)
 
 
-def _objects(api: Api, where: str, missing: list[Missing]) -> list[Object]:
-    """The objects of all kinds of job that the server has; those without GPUs and without pods go later."""
+def _objects(api: Api, where: str, missing: list[Missing]) -> list[Made]:
+    """The objects of all kinds of job that the server has."""
     try:
         served = find_job.served(api, kinds.KINDS)
     except SourceError as exc:
@@ -166,7 +166,7 @@ def _objects(api: Api, where: str, missing: list[Missing]) -> list[Object]:
         threads=4,
         deadline=api.deadline,
     )
-    found: list[Object] = []
+    found: list[Made] = []
     refused = []
     for (kind, version), listed in asked:
         if listed.answer.status == 403:
@@ -174,9 +174,8 @@ def _objects(api: Api, where: str, missing: list[Missing]) -> list[Object]:
         typed = "Job" if kind.kind == "VolcanoJob" else kind.kind
         head = {"apiVersion": f"{kind.group}/{version}", "kind": typed}
         found.extend(
-            {**head, **_object(raw)}
+            Made(found={**head, **_object(raw)}, has_gpus=any(m in bytes(raw) for m in GPU_MARKS))
             for raw in listed.items
-            if any(mark in bytes(raw) for mark in GPU_MARKS)
         )
     if refused:
         why = "not allowed to list them in all namespaces"

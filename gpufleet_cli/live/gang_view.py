@@ -46,18 +46,32 @@ class Group:
         return tuple(pod for pod in pods if pod.state.gpus) or pods
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """An object of a kind of job, and whether a GPU is asked for anywhere in it."""
+
+    found: Object
+    has_gpus: bool
+
+
 # --- Whose pods are whose -------------------------------------------------------------------------
 
 
-def groups(pods: Sequence[Pod], objects: Sequence[Object]) -> tuple[list[Group], int]:
+def groups(pods: Sequence[Pod], objects: Sequence[Made]) -> tuple[list[Group], int]:
     """The gangs, also those that have no pod (yet), and how many other workloads hold GPUs."""
-    by_uid = {uid: one for one in objects if (uid := js.text_at(one, "metadata", "uid"))}
+    by_uid = {
+        uid: one.found for one in objects if (uid := js.text_at(one.found, "metadata", "uid"))
+    }
     held: dict[JobRef, list[Pod]] = defaultdict(list)
     for pod in pods:
         held[_whose(pod, by_uid)].append(pod)
-    tops = {ref: one for one in objects if (ref := _top(one, by_uid)) is not None}
-    for ref, one in tops.items():
-        if ref not in held and not _is_ended(one):
+    tops: dict[JobRef, Object] = {}
+    for one in objects:
+        ref = _top(one.found, by_uid)
+        if ref is None:
+            continue
+        tops[ref] = one.found
+        if ref not in held and one.has_gpus and not _is_ended(one.found):
             held[ref] = []
     found = [
         Group(
