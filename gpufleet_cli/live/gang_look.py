@@ -14,6 +14,7 @@ import msgspec
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.gang_card import Gangs, MarkedNode
 from gpufleet_cli.live import find_job, gang_nodes, gang_view, kinds, log_depth, threads
+from gpufleet_cli.live.answers import LogRead, read_log
 from gpufleet_cli.live.api import Api, Listed
 from gpufleet_cli.live.gang_view import Group, Made
 from gpufleet_cli.live.gather import LEASES
@@ -201,27 +202,31 @@ def _last_lines(api: Api, groups: Sequence[Group], missing: list[Missing]) -> di
         (one.job, pod) for one in running[:MOST_ASKED] for pod in {id(p): p for p in (one.newest[0], one.newest[-1])}.values()
     ]  # fmt: skip
     found: dict[JobRef, int] = {}
-    refused = 0
+    refused: list[str] = []
     asked = threads.each(
         lambda task: _line(api, task[1]), tasks, threads=min(api.threads, 16), deadline=api.deadline
     )
-    for (job, _), at_ns in asked:
+    for (job, _), (at_ns, why) in asked:
         if at_ns is None:
-            refused += 1
+            refused.append(why)
         else:
             found[job] = max(at_ns, found.get(job, 0))
     if refused and not found:
-        missing.append(Missing(what="last lines", why="no log could be read (get on pods/log?)"))
+        missing.append(Missing(what="last lines", why=min(refused)))
     if len(running) > MOST_ASKED:
         why = f"asked of the {MOST_ASKED} largest gangs alone"
         missing.append(Missing(what="last lines", why=why))
     return found
 
 
-def _line(api: Api, pod: Pod) -> int | None:
+def _line(api: Api, pod: Pod) -> tuple[int | None, str]:
+    """When a pod wrote last, or why that is not known."""
     query: dict[str, str | int] = {"timestamps": "true", "tailLines": 1}
     if pod.state.rank_container:
         query["container"] = pod.state.rank_container
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log"
     answer = api.get(path, query, timeout_s=LINE_S, kind="log", tries=1)
-    return log_depth.told_by(answer.body).newest_ns if answer.ok else None
+    what, why = read_log(answer)
+    if what is not LogRead.HAD:
+        return None, why
+    return log_depth.told_by(answer.body).newest_ns, "no time in its last line"
