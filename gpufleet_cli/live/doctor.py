@@ -202,7 +202,8 @@ def _dumps(way: Way, job: Job | None, may_exec: bool | None) -> SourceCheck:
             would_lack=doctor_job.DUMPS,
             action="bind gpufleet-capture (deploy/rbac/capture.yaml), or --dumps with a folder",
         )  # fmt: skip
-    what = f"by exec, from {prefix or 'the path in each pod'}; not tried: gpufleet doctor JOB does"
+    place = f" from {prefix}" if prefix else ""
+    what = f"by exec{place}; gpufleet doctor JOB tries it"
     return SourceCheck(source="dumps", ok=True, what=what)
 
 
@@ -233,7 +234,7 @@ NO_KERNEL_LOGS = "none given: XIDs come from the metrics"
 
 
 def _kernel_logs(options: LiveOptions, metrics: SourceCheck) -> SourceCheck:
-    lack = "kernel lines: the second way to an XID, and what the host's memory ran out of"
+    lack = "the driver's own lines, memory kills of the host"
     if options.kernel_logs is not None:
         return _folder("kernel logs", options.kernel_logs, "--kernel-logs", lack)
     if metrics.ok:

@@ -69,7 +69,7 @@ def metrics(way: Way, job: Job | None) -> SourceCheck:
         return SourceCheck(
             source="metrics", ok=False, would_lack=XIDS,
             what="none is given, and no known one is among the Services",
-            action="--prometheus URL or svc:NAMESPACE/NAME:PORT, GPUFLEET_PROMETHEUS, settings file",
+            action="--prometheus URL or svc:NAMESPACE/NAME:PORT",
         )  # fmt: skip
     now_ns = way.api.now_ns() if way.api is not None else time.time_ns()
     nodes = _nodes(way, job)
@@ -102,7 +102,7 @@ def lost_logs(way: Way, job: Job | None, namespace: str) -> SourceCheck:
         return SourceCheck(
             source="log store", ok=False, would_lack=LOGS,
             what="none is given, and no known one is among the Services",
-            action="--log-store loki+URL or victorialogs+URL, GPUFLEET_LOG_STORE, settings file",
+            action="--log-store loki+URL or victorialogs+URL",
         )  # fmt: skip
     pods = tuple(pod.name for pod in job.pods[:64]) if job else ()
     now_ns = way.api.now_ns() if way.api is not None else time.time_ns()

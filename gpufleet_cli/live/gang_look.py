@@ -25,7 +25,7 @@ from gpufleet_cli.live.pods import Pod, pods_of
 from gpufleet_cli.node_card import Missing
 from gpufleet_cli.parsers import json_documents as js
 
-MOST_ASKED = 32
+MOST_ASKED = 100
 """So many gangs are asked for their last lines, the largest first, two pods each."""
 LINE_S = 2.0
 _PODS = {"fieldSelector": "status.phase!=Succeeded", "labelSelector": "!pod-template-generation"}

@@ -25,8 +25,8 @@ from gpufleet_cli.timestamps import format_ns
 
 Json = dict[str, Any]
 NS = 1_000_000_000
-MOST_LINES = 15
-"""Lines of gangs on the first screen: 24 less the head, what is not seen and the command."""
+SCREEN = 21
+"""Lines without -v: a terminal's 24 less the command, the line on standard error and the prompt."""
 _STATE, _RANKS, _LINE = 17, 6, 9
 _NAME = WIDTH - 2 - _STATE - _RANKS - _LINE - 6
 _STYLES = {"failed": "bad", "silent": "bad", "pending": "warn", "suspended": "dim"}
@@ -39,11 +39,13 @@ def gangs_text(found: Gangs, look: Look) -> str:
     if found.gangs:
         head = f"  {pad('GANG', _NAME)}  {pad('RANKS', _RANKS, right=True)}"
         lines += ["", f"{head}  {pad('STATE', _STATE)}  LAST LINE"]
+    rest = list(_rest(found, look))
+    most = SCREEN - len(lines) - len(rest) - 1
     shown = 0
     body: list[str] = []
     for one in found.gangs:
         own = list(_gang(one, found.read_at_ns, look))
-        if shown and not look.verbose and len(body) + len(own) > MOST_LINES:
+        if shown and not look.verbose and len(body) + len(own) > most:
             break
         body += own
         shown += 1
@@ -51,7 +53,7 @@ def gangs_text(found: Gangs, look: Look) -> str:
     left = len(found.gangs) - shown
     if left:
         lines.append(f"  and {left} more, none of them worse; -v shows all")
-    lines += _rest(found, look)
+    lines += rest
     return look.finish(lines)
 
 

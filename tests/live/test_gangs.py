@@ -97,11 +97,29 @@ def test_worst_first(
     assert 0 == main(["--kubeconfig", str(fake_kubeconfig), "--no-color"])
     told = capsys.readouterr()
     lines = told.out.splitlines()
-    assert len(lines) <= 22
+    assert len(lines) <= 21
     assert all(len(line) <= 80 for line in lines)
     assert "7 gangs in fake" in lines[0]
     assert "gpufleet triage broken -n ml" == lines[-1].strip()
     assert "context fake at" in told.err
+
+
+def test_a_large_fleet_fits_a_screen(
+    fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The worst, and how many more; -v has all. Three lists in pages, each side by side."""
+    for number in range(40):
+        gang(fake, f"well-{number}")
+    gang(fake, "broken", phase="Failed", state={"terminated": {"exitCode": 7}})
+    fake.page = 20
+    assert 0 == main(["--kubeconfig", str(fake_kubeconfig)])
+    lines = capsys.readouterr().out.splitlines()
+    assert (True, 41) == (len(lines) <= 21, int(lines[0].split()[0]))
+    assert "ml/broken" in lines[3]
+    assert any("more, none of them worse; -v shows all" in line for line in lines)
+    assert 0 == main(["--kubeconfig", str(fake_kubeconfig), "-v"])
+    assert 41 == sum("ml/" in line for line in capsys.readouterr().out.splitlines())
+    assert fake.count(r"^/api/v1/pods$") >= 5
 
 
 def test_yaml_and_one_namespace(
