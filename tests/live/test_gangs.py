@@ -189,6 +189,55 @@ def test_daemons_and_others_are_no_gangs(
     assert 1 == found["other_workloads"]
 
 
+def test_a_jobset_is_one_gang_and_a_suspended_job_waits(
+    fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The Jobs of a JobSet are parts of it; what is suspended is no trouble; an ended one is not shown."""
+    gpu = {"x": "nvidia.com/gpu"}
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set",
+             "uid": "uid-set", "controller": True}  # fmt: skip
+    part = {"replicas": 1, "template": {"spec": {"parallelism": 2}}}
+    fake.add(
+        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ml/jobsets",
+        {"metadata": {"name": "set", "namespace": "ml", "uid": "uid-set"},
+         "spec": {"replicatedJobs": [part], **gpu}},
+    )  # fmt: skip
+    meta = {"name": "set-w-0", "namespace": "ml", "uid": "uid-w", "ownerReferences": [owner]}
+    done = {"type": "Complete", "status": "True"}
+    fake.add(
+        "/apis/batch/v1/namespaces/ml/jobs",
+        {"metadata": meta, "spec": {"completions": 2, **gpu}},
+        {"metadata": {"name": "held", "namespace": "ml", "uid": "h"},
+         "spec": {"suspend": True, **gpu}},
+        {"metadata": {"name": "over", "namespace": "ml", "uid": "o"}, "spec": gpu,
+         "status": {"conditions": [done]}},
+        {"metadata": {"name": "cpu-only", "namespace": "ml", "uid": "c"}, "spec": {}},
+    )  # fmt: skip
+    for attempt, state in ((0, {"terminated": {"exitCode": 1, "finishedAt": ago(20)}}), (1, None)):
+        for index in range(2):
+            labels = {
+                "jobset.sigs.k8s.io/jobset-name": "set",
+                "batch.kubernetes.io/job-name": "set-w-0",
+                "batch.kubernetes.io/job-completion-index": str(index),
+                "jobset.sigs.k8s.io/restart-attempt": str(attempt),
+            }
+            name = f"set-w-0-{index}-{attempt}"
+            phase = "Running" if state is None else "Failed"
+            made = fake_api.pod(
+                name, labels=labels, phase=phase, state=state, created=ago(30 - 20 * attempt)
+            )
+            by = {"apiVersion": "batch/v1", "kind": "Job", "name": "set-w-0", "uid": "uid-w"}
+            made["metadata"]["ownerReferences"] = [{**by, "controller": True}]
+            fake.add("/api/v1/namespaces/ml/pods", made)
+    found = asked(capsys, fake_kubeconfig)["gangs"]
+    assert [("JobSet", "set", "running"), ("Job", "held", "suspended")] == [
+        (one["kind"], one["name"], one["state"]) for one in found
+    ]
+    assert (2, 2, 2) == tuple(found[0][key] for key in ("pods", "size", "attempts"))
+    assert "attempt 0 failed at" in found[0]["why"]
+    assert not found[1]["looks_ill"]
+
+
 def test_names_of_a_cluster_cannot_steer_the_terminal(
     fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
