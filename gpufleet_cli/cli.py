@@ -18,12 +18,14 @@ from typer.exceptions import TyperException
 
 from gpufleet_cli.commands.cache import cache
 from gpufleet_cli.commands.collect import collect
+from gpufleet_cli.commands.doctor import doctor
 from gpufleet_cli.commands.drill import drill
 from gpufleet_cli.commands.dumps import dumps
 from gpufleet_cli.commands.explain import explain
 from gpufleet_cli.commands.node import node, nodes
 from gpufleet_cli.commands.options import root_options, splice
 from gpufleet_cli.commands.output import silence
+from gpufleet_cli.commands.overview import overview
 from gpufleet_cli.commands.ranks import ranks
 from gpufleet_cli.commands.triage import triage
 from gpufleet_cli.commands.xid import xid
@@ -31,9 +33,12 @@ from gpufleet_cli.errors import ExitCode, GpufleetError
 from gpufleet_cli.plain_text import visible
 
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
-COMMANDS = (triage, collect, ranks, dumps, explain, node, nodes, xid, drill, cache)
+COMMANDS = (triage, collect, ranks, dumps, explain, node, nodes, xid, doctor, drill, cache)
 
-_HELP = "Which rank stopped this training job, what is under it, and what to do about it."
+_HELP = (
+    "Which rank stopped this training job, what is under it, and what to do about it."
+    " Without a command: the gangs of the cluster, worst first."
+)
 _EPILOG = (
     "Exit status: 0 done (triage: a verdict) - 1 a fault in gpufleet - 2 usage - 3 undecidable"
     " - 4 the target cannot be read - 130 interrupted."
@@ -51,7 +56,7 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback(invoke_without_command=True)(root_options())
+    app.callback(invoke_without_command=True)(root_options(overview))
     for command in COMMANDS:
         app.command(command.__name__)(splice(command))
     return app

@@ -26,7 +26,7 @@ _BY_OPTION = {
 }  # fmt: skip
 _BY_COMMAND = {
     "node": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
-    "explain": "job", "xid": "xid", "cache": "cache",
+    "explain": "job", "doctor": "job", "xid": "xid", "cache": "cache",
 }  # fmt: skip
 _FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain"})
 

@@ -291,9 +291,17 @@ def test_version(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out == "gpufleet 0.1.0\n"
 
 
-def test_no_command_is_help(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing typed: what there is."""
-    assert cli.main([]) == 0
+@pytest.mark.parametrize("arguments", [[], ["-n", "ml"], ["-o", "json"]])
+def test_no_command_and_no_cluster(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing typed and no kubeconfig: one line that says what can be done without one."""
+    assert cli.main(arguments) == ExitCode.UNREADABLE
+    out, err = capsys.readouterr()
+    assert ("", 1) == (out, err.count("\n"))
+    assert "no kubeconfig" in err
+    assert "gpufleet triage FOLDER" in err
+    assert cli.main(["--help"]) == 0
     assert "Usage: gpufleet" in capsys.readouterr().out
 
 

@@ -17,6 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "timestamps", "plain_text", "completion"),
     ("facts",),
     ("guard", "xid_tables", "step_points", "node_card"),
+    ("gang_card", "source_check"),
     ("verdict", "xid_catalog", "redact"),
     ("unpack",),
     ("archive", "evidence"),

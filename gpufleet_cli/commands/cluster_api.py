@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 DEADLINE_S = 30.0
 
 
-def connected(settings: Settings) -> Api:
-    """The API server of the context; a SourceError in one line where there is no way in."""
+def connected(settings: Settings, *, deadline_s: float = DEADLINE_S) -> Api:
+    """The API server of the context; a SourceError in one line where there is no way in.
+
+    `deadline_s` is how long the look takes at most where nobody says --deadline.
+    """
     from gpufleet_cli.live import access
     from gpufleet_cli.live.api import Api
     from gpufleet_cli.live.deadline import Deadline
@@ -22,7 +25,7 @@ def connected(settings: Settings) -> Api:
     from gpufleet_cli.redact import redact
 
     way = access.connect(kubeconfig=settings.kubeconfig, context=settings.context)
-    deadline = DEADLINE_S if settings.deadline_s is None else settings.deadline_s
+    deadline = deadline_s if settings.deadline_s is None else settings.deadline_s
     api = Api(way, deadline=Deadline(deadline))
     version = api.check()
     name = f"context {way.context} " if way.context else ""

@@ -9,12 +9,15 @@ import typer
 
 from gpufleet_cli.commands.cluster_api import connected
 from gpufleet_cli.commands.options import one_of
-from gpufleet_cli.commands.output import emit, look
+from gpufleet_cli.commands.output import emit, look, say
 from gpufleet_cli.settings import Settings
 
 if TYPE_CHECKING:
     from gpufleet_cli.live.api import Api
     from gpufleet_cli.node_card import NodeCard
+
+RIGHTS_S = 0.5
+"""So long the page waits for what our rights are, whose reviews began before the reads."""
 
 
 def node(
@@ -27,11 +30,14 @@ def node(
     Exit status: 0, 4 when nothing could be read, 2 usage.
     """
     output = one_of(settings.output, ("text", "json"))
+    from gpufleet_cli.live import rights
     from gpufleet_cli.live.node_look import look_at
     from gpufleet_cli.render.node_page import node_json, node_text
 
     api = connected(settings)
+    asked = rights.Round(api, rights.to_look_at_nodes())
     card = look_at(api, name.removeprefix("node/"))
+    rights.tell(asked.refused(RIGHTS_S), say)
     _remember(api, settings, (card,))
     emit(node_json(card) if output == "json" else node_text(card, look(settings)))
 

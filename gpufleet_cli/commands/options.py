@@ -266,13 +266,12 @@ def splice(command: Command) -> Command:
     return run
 
 
-def root_options() -> Command:
-    """The callback that takes the global options before the command."""
+def root_options(alone: Callable[[Settings], int]) -> Command:
+    """The callback that takes the global options before the command; `alone` runs where none is given."""
 
-    def root(*, ctx: typer.Context, **given: Any) -> None:  # noqa: ANN401  any option
+    def root(*, ctx: typer.Context, **given: Any) -> int:  # noqa: ANN401  any option
         ctx.obj = settings_of(given)
-        if ctx.invoked_subcommand is None:
-            sys.stdout.write(ctx.get_help() + "\n")
+        return alone(ctx.obj) if ctx.invoked_subcommand is None else 0
 
     context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     _sign(root, [context, *_parameters(_global_options), *_parameters(_root_only)])

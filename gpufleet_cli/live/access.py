@@ -65,6 +65,14 @@ def connect(
     return _from_files(there, context, threads)
 
 
+def has_a_way(kubeconfig: str | None, context: str | None) -> bool:
+    """Whether anything names a cluster: an option, a file that is there, or the pod we run in."""
+    if kubeconfig is not None or context is not None or os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return True
+    chosen = os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    return any(Path(one).expanduser().exists() for one in chosen.split(os.pathsep) if one)
+
+
 # --- kubeconfig -----------------------------------------------------------------------------------
 
 
@@ -192,16 +200,21 @@ def _loader(merged: Any, name: str, entry: Mapping[str, object]) -> Any:  # noqa
 
 def _configured(loader: Any) -> Any:  # noqa: ANN401
     from kubernetes.client.configuration import Configuration
-    from kubernetes.config import ConfigException
 
     configuration = Configuration()
+    _load(loader, configuration)
+    return configuration
+
+
+def _load(loader: Any, configuration: Any) -> None:  # noqa: ANN401
+    from kubernetes.config import ConfigException
+
     try:
         loader.load_and_set(configuration)
     except ConfigException as exc:
         raise SourceError(f"kubeconfig: {_first_line(exc)}") from exc
     except OSError as exc:
         raise SourceError(f"kubeconfig: {exc.filename}: {(exc.strerror or '').lower()}") from exc
-    return configuration
 
 
 def _impersonation(merged: Any, user: object) -> tuple[tuple[str, str], ...]:  # noqa: ANN401
@@ -247,7 +260,7 @@ class _Credentials:
         """Read the token file or run the plugin again; whether that gave other credentials."""
         with self._lock:
             before = self._configuration.api_key.get("BearerToken")
-            self._loader.load_and_set(self._configuration)
+            _load(self._loader, self._configuration)
             return self._configuration.api_key.get("BearerToken") != before  # type: ignore[no-any-return]
 
 
@@ -265,7 +278,11 @@ def _in_cluster(threads: int) -> Access:
         raise SourceError(f"service account of this pod: {_first_line(exc)}") from exc
 
     def token() -> str:
-        return (_SERVICE_ACCOUNT / "token").read_text(encoding="utf-8").strip()
+        try:
+            return (_SERVICE_ACCOUNT / "token").read_text(encoding="utf-8").strip()
+        except OSError as exc:
+            why = (exc.strerror or "").lower()
+            raise SourceError(f"service account of this pod: its token: {why}") from exc
 
     try:
         namespace = (_SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()

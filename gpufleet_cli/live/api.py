@@ -23,6 +23,7 @@ from gpufleet_cli import __version__
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.live.answers import Answer
 from gpufleet_cli.live.deadline import Deadline
+from gpufleet_cli.live.pace import Lost, Rate
 
 if TYPE_CHECKING:
     from gpufleet_cli.live.access import Access
@@ -43,6 +44,7 @@ _LOST_S = 12.0
 _MOST_THROTTLED_S = 60.0
 """So long one read waits for a server that throttles; without a deadline that would be for ever."""
 _IS_LOST = "the API server is lost"
+_MOST_REFRESHES = 8
 
 Params = Mapping[str, str | int]
 
@@ -69,54 +71,6 @@ class _Page(msgspec.Struct):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
 
 
-class _Rate:
-    """So many requests a second, evenly after a first burst, and none while the server said to wait."""
-
-    def __init__(self, per_s: float, clock: Callable[[], float]) -> None:
-        self._gap = 1.0 / per_s
-        self._burst = per_s / 4
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._next = clock() - self._burst * self._gap
-
-    def wait_s(self) -> float:
-        """How long this request has to wait; takes its place."""
-        with self._lock:
-            now = self._clock()
-            self._next = max(self._next, now - self._burst * self._gap) + self._gap
-            return max(0.0, self._next - self._gap - now)
-
-    def hold(self, seconds: float) -> None:
-        """All wait that long."""
-        with self._lock:
-            self._next = max(self._next, self._clock() + seconds)
-
-
-class _Lost:
-    """Whether the server is gone: no connection for so long. Then one probe a second, no queue of retries."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._since: float | None = None
-        self._probed = 0.0
-
-    def failed(self) -> None:
-        if self._since is None:
-            self._since = self._clock()
-
-    def answered(self) -> None:
-        self._since = None
-
-    def is_lost(self) -> bool:
-        since, now = self._since, self._clock()
-        if since is None or now - since < _LOST_S:
-            return False
-        if now - self._probed >= 1.0:
-            self._probed = now
-            return False
-        return True
-
-
 class Api:
     """One user at one server. `requests` counts by kind what was sent, tries included."""
 
@@ -136,12 +90,15 @@ class Api:
         self.requests: Counter[str] = Counter()
         self.throttled = 0
         self.clock_ahead_s: float | None = None
-        self._rate = _Rate(per_s, time.monotonic)
-        self._lost = _Lost(time.monotonic)
+        self._rate = Rate(per_s, time.monotonic)
+        self._lost = Lost(time.monotonic)
         self._chance = chance or random.Random()
         self._lock = threading.Lock()
-        self._may_refresh = True
         self._say = say
+        self._refreshing = threading.Lock()
+        self._refreshes = 0
+        self.refresh_failed: str | None = None
+        """Why there are no other credentials to try; empty where there just are none."""
 
     # --- One read ---------------------------------------------------------------------------------
 
@@ -161,12 +118,28 @@ class Api:
         `retries` says whether an answer may be asked for again; by default every 429 and 5xx. What was
         throttled counts as no try: the server is well and will answer.
         """
+        return self._patiently(
+            lambda: self._once(path, params, timeout_s, kind, newest), tries, retries
+        )
+
+    def ask(self, path: str, question: object, *, kind: str, timeout_s: float = 8.0) -> Answer:
+        """A review: what is posted is answered and stored nowhere. Objects are never made here."""
+        body = msgspec.json.encode(question)
+        return self._patiently(
+            lambda: self._once(path, None, timeout_s, kind, None, body=body), 2, None
+        )
+
+    def _patiently(
+        self, once: Callable[[], Answer], tries: int, retries: Callable[[Answer], bool] | None
+    ) -> Answer:
+        """One request, as often as it takes; a 401 asks for other credentials, once."""
         answer = Answer(status=0, failed="the deadline came first", late=True)
         failed, turn, throttled_s = 0, 0, 0.0
         while not self.deadline.is_over():
             self.deadline.pause(self._rate.wait_s())
-            answer = self._once(path, params, timeout_s, kind, newest)
-            if answer.status == 401 and self._refreshed():
+            before = self._refreshes
+            answer = once()
+            if answer.status == 401 and self._refreshed(before):
                 continue
             if not (retries or _worth_another)(answer):
                 return answer
@@ -191,15 +164,22 @@ class Api:
         if is_first and self._say is not None:
             self._say("the API server throttles us (429): waiting until it lets us on")
 
-    def _refreshed(self) -> bool:
-        with self._lock:
-            if not self._may_refresh:
+    def _refreshed(self, before: int) -> bool:
+        """Other credentials, asked for by one thread while the others with a 401 wait for them."""
+        with self._refreshing:
+            if self._refreshes != before:
+                return True
+            if self._refreshes >= _MOST_REFRESHES or self.refresh_failed is not None:
                 return False
-            self._may_refresh = False
-        try:
-            return self.access.refresh()
-        except SourceError:
-            return False
+            try:
+                is_new = self.access.refresh()
+            except SourceError as exc:
+                self.refresh_failed = exc.message
+                return False
+            self._refreshes += is_new
+            if not is_new:
+                self.refresh_failed = ""
+            return is_new
 
     def _backoff(self, answer: Answer, attempt: int) -> float:
         """`Retry-After` where the server states one, else doubling with jitter."""
@@ -213,7 +193,14 @@ class Api:
         return self._chance.uniform(top / 2, top)
 
     def _once(
-        self, path: str, params: Params | None, timeout_s: float, kind: str, newest: int | None
+        self,
+        path: str,
+        params: Params | None,
+        timeout_s: float,
+        kind: str,
+        newest: int | None,
+        *,
+        body: bytes | None = None,
     ) -> Answer:
         import urllib3
         from urllib3.exceptions import HTTPError, ReadTimeoutError, TimeoutError
@@ -228,9 +215,12 @@ class Api:
         try:
             headers["User-Agent"] = f"gpufleet/{__version__}"
             headers["Accept"] = "application/json, */*"
+            if body is not None:
+                headers["Content-Type"] = "application/json"
             response = self.access.pool.request(
-                "GET",
+                "GET" if body is None else "POST",
                 url,
+                body=body,
                 headers=headers,
                 preload_content=False,
                 redirect=False,
@@ -330,14 +320,14 @@ class Api:
             f" (context {self.access.context})" if self.access.context else ""
         )
         if answer.status == 401:
+            told = f"; {self.refresh_failed}" if self.refresh_failed else ""
             raise SourceError(
-                f"{where} does not accept the credentials: expired or wrong token",
+                f"{where} does not accept the credentials: expired or wrong token{told}",
                 hint="log in again, then try: kubectl get nodes",
             )
         if answer.status == 0:
             raise SourceError(
-                f"cannot reach the API server {where}: {answer.message}",
-                hint="does kubectl get nodes work from this shell?",
+                f"cannot reach the API server {where}: {answer.message}", hint=_way_out(answer)
             )
         if answer.status == 403:
             return "unknown"
@@ -380,6 +370,18 @@ def _why(exc: BaseException) -> str:
 def _comes_first(left_s: float | None, wait_s: float) -> bool:
     """Whether the deadline ends before a wait does."""
     return left_s is not None and wait_s >= left_s
+
+
+def _way_out(answer: Answer) -> str:
+    """What to look at where no connection came about."""
+    said = answer.message.lower()
+    if "certificate" in said or "ssl" in said:
+        return "the kubeconfig's certificate-authority is not this server's"
+    if "resolve" in said or "name or service" in said:
+        return "no such host from here: VPN up? right context?"
+    if "refused" in said or "timed out" in said or "no route" in said or "no answer" in said:
+        return "VPN up? right context? try: kubectl get nodes"
+    return "does kubectl get nodes work from this shell?"
 
 
 def _worth_another(answer: Answer) -> bool:

@@ -73,7 +73,7 @@ def gather(
             )
             continue
         ranks = ranks_of(pod, sink)
-        why = _why_not(pod)
+        why = why_not(pod)
         if not ranks:
             refused["no log or setting tells the ranks of its pod"].append((None, pod.name))
         for rank in ranks:
@@ -140,13 +140,18 @@ def _container(pod: Pod) -> object:
     return next((s for s in specs if js.text_at(s, "name") == pod.state.rank_container), None)
 
 
+def environment_of(pod: Pod) -> dict[str, str]:
+    """Of the rank's container; a value that comes from elsewhere (a ConfigMap) is empty."""
+    return {
+        name: js.text_at(entry, "value") or ""
+        for entry in js.items(js.at(_container(pod), "env"))
+        if (name := js.text_at(entry, "name")) is not None
+    }
+
+
 def prefix_of(pod: Pod) -> str | None:
     """The prefix that the rank's container writes to, by its own environment."""
-    env: dict[str, str] = {}
-    for entry in js.items(js.at(_container(pod), "env")):
-        name, value = js.text_at(entry, "name"), js.text_at(entry, "value")
-        if name is not None and value is not None:
-            env[name] = value
+    env = environment_of(pod)
     for setting in SETTINGS:
         found = env.get(setting)
         if found is not None and found.startswith("/") and "$(" not in found:
@@ -172,7 +177,7 @@ def ranks_of(pod: Pod, sink: BundleWriter) -> list[int]:
     return []
 
 
-def _why_not(pod: Pod) -> str | None:
+def why_not(pod: Pod) -> str | None:
     """Why the container cannot be asked, None where it runs."""
     own = next((c for c in pod.state.containers if c.name == pod.state.rank_container), None)
     if own is None or own.state == "waiting":
@@ -182,19 +187,32 @@ def _why_not(pod: Pod) -> str | None:
     return None
 
 
-def from_volume(pod: Pod, path: str) -> str:
-    """The command that reads a file from the pod's volume on its node; empty where it lies in none."""
-    mounts = [
+def _mounts(pod: Pod, path: str) -> list[tuple[str, str | None]]:
+    """(where, name) of the volumes that this path may lie on; the one it does is the last."""
+    return sorted(
         (mounted, js.text_at(one, "name"))
         for one in js.items(js.at(_container(pod), "volumeMounts"))
         if (mounted := (js.text_at(one, "mountPath") or "").rstrip("/"))
         and path.startswith(f"{mounted}/")
-    ]
-    if not mounts or pod.state.node is None:
-        return ""
-    mounted, name = max(mounts)
+    )
+
+
+def volume_of(pod: Pod, path: str) -> tuple[str | None, Mapping[str, object] | None]:
+    """The volume that a path of the rank's container lies on; None for the container's own files."""
+    mounts = _mounts(pod, path)
+    if not mounts:
+        return None, None
+    name = mounts[-1][1]
     volumes = js.items(js.at(pod.raw, "spec", "volumes"))
-    volume = js.mapping(next((v for v in volumes if js.text_at(v, "name") == name), None))
+    return name, js.mapping(next((v for v in volumes if js.text_at(v, "name") == name), None))
+
+
+def from_volume(pod: Pod, path: str) -> str:
+    """The command that reads a file from the pod's volume on its node; empty where it lies in none."""
+    name, volume = volume_of(pod, path)
+    if volume is None or pod.state.node is None:
+        return ""
+    mounted = _mounts(pod, path)[-1][0]
     host = js.text_at(volume, "hostPath", "path")
     if host is None and "emptyDir" in volume:
         host = f"/var/lib/kubelet/pods/{pod.state.uid}/volumes/kubernetes.io~empty-dir/{name}"

@@ -88,8 +88,8 @@ def find(api: Api, wanted: Wanted) -> Job:
     if not searched:
         known = ", ".join(kind.kind.lower() for kind in kinds.KINDS)
         raise UsageError(f"{word!r} is no kind of job", hint=f"one of {known}")
-    served = _served(api, searched)
-    candidates, refused = _look(api, served, name, wanted.namespace)
+    there = served(api, searched)
+    candidates, refused = _look(api, there, name, wanted.namespace)
     chosen = _choose(candidates, name, wanted, refused, api.access.context or api.access.server)
     return _job(api, chosen)
 
@@ -99,7 +99,7 @@ def find(api: Api, wanted: Wanted) -> Job:
 Served = tuple[tuple[JobKind, str], ...]
 
 
-def _served(api: Api, searched: Sequence[JobKind]) -> Served:
+def served(api: Api, searched: Sequence[JobKind]) -> Served:
     """The kinds whose group the server has, each with the version to ask for. Without discovery: all."""
     answer = api.get("/apis", kind="discovery")
     groups: dict[str, tuple[list[str], str]] = {}

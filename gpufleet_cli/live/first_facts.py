@@ -57,7 +57,7 @@ def nodes_of(objects: Sequence[Object]) -> dict[str, Node]:
 
 def lines(pods: Sequence[Pod], nodes: dict[str, Node], gang: int | None, now_ns: int) -> list[str]:
     """What is already certain, worst first, a line each."""
-    found = [*_ill_nodes(pods, nodes, now_ns), *_ended(pods), *_waiting(pods, gang)]
+    found = [*_ill_nodes(pods, nodes, now_ns), *ended(pods), *waiting(pods, gang)]
     if len(found) > MOST_LINES:
         found = [*found[:MOST_LINES], f"and {len(found) - MOST_LINES} more"]
     return found
@@ -72,12 +72,12 @@ def _ill_nodes(pods: Sequence[Pod], nodes: dict[str, Node], now_ns: int) -> Iter
         node = nodes.get(name)
         if node is None:
             continue
-        what = _illness(node, now_ns)
+        what = illness(node, now_ns)
         if what is not None:
             yield f"{name} {what}, holds {_ranks(own)}"
 
 
-def _illness(node: Node, now_ns: int) -> str | None:
+def illness(node: Node, now_ns: int) -> str | None:
     state = node.state
     if node.is_suspect(now_ns):
         since = node.renewed_ns or (state.ready_since_ns if state else None)
@@ -107,7 +107,7 @@ def _ranks(pods: Sequence[Pod]) -> str:
     return f"ranks {', '.join(spans)}"
 
 
-def _ended(pods: Sequence[Pod]) -> Iterator[str]:
+def ended(pods: Sequence[Pod]) -> Iterator[str]:
     """The first containers that ended badly, and pods that somebody took away."""
     ends = []
     for pod in pods:
@@ -129,7 +129,7 @@ def _on(pod: Pod) -> str:
     return f", on {pod.state.node}" if pod.state.node else ""
 
 
-def _waiting(pods: Sequence[Pod], gang: int | None) -> Iterator[str]:
+def waiting(pods: Sequence[Pod], gang: int | None) -> Iterator[str]:
     for pod in pods:
         if pod.state.scheduled is False:
             why = (pod.state.unscheduled_why or "no reason given")[:90]

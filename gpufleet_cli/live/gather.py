@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpufleet_cli.facts import Gap
-from gpufleet_cli.live import first_facts, pod_logs, queues, threads
+from gpufleet_cli.live import first_facts, pod_logs, queues, rights, threads
 from gpufleet_cli.live.answers import why_not
 from gpufleet_cli.live.api import Api, Listed
 from gpufleet_cli.live.bundle_writer import BundleWriter, stamp
@@ -23,6 +23,8 @@ from gpufleet_cli.parsers import json_documents as js
 FEW_NODES = 48
 """So many nodes are read one by one; more by listing all of the cluster."""
 MOST_EVENTS = 20_000
+RIGHTS_S = 1.0
+"""So long the logs wait for what our rights are: their reviews began before the first facts were read."""
 PODS_FILE = "kubernetes/pods.json"
 NODES_FILE = "kubernetes/nodes.json"
 EVENTS_FILE = "kubernetes/events.json"
@@ -53,8 +55,13 @@ def gather(
     sink: BundleWriter,
     hooks: Hooks,
     sources: Sources,
+    asked: rights.Round | None = None,
 ) -> Gathered:
-    """Gather one attempt. Ctrl-C ends the gathering, and what is there stays."""
+    """Gather one attempt. Ctrl-C ends the gathering, and what is there stays.
+
+    `asked` are reviews of our rights, under way beside the first reads: what they say comes after the
+    first facts, or at the end.
+    """
     interrupted = False
     beside: list[threads.Beside[None]] = []
     for gap in job.gaps:
@@ -71,6 +78,7 @@ def gather(
             threads.Beside(partial(one, api, job, attempt, sink), deadline=api.deadline)
             for one in (_add_events, *sources.beside)
         ]
+        _rights(asked, sink, hooks, wait_s=RIGHTS_S)
         _logs(api, attempt, nodes, sink, hooks)
         took["logs"] = round(api.deadline.elapsed_s(), 3)
         for source in sources.after:
@@ -90,6 +98,7 @@ def gather(
             f"--deadline of {api.deadline.seconds:g} s" if api.deadline.seconds else "stopped",
             "all that is not in the bundle",
         )
+    _rights(asked, sink, hooks, wait_s=0.0)
     _count_gang(job, attempt, sink)
     sink.about["requests"] = dict(sorted(api.requests.items()))
     if api.throttled:
@@ -109,18 +118,34 @@ class Sources(NamedTuple):
     after: tuple[Source, ...]
 
 
+def _rights(asked: rights.Round | None, sink: BundleWriter, hooks: Hooks, *, wait_s: float) -> None:
+    """What will not be seen for want of a right, said now and kept with the bundle."""
+    if asked is None:
+        return
+    refused = asked.refused(wait_s)
+    rights.tell(refused, hooks.say)
+    for one in refused:
+        right = one.right
+        sink.gap(f"the right to {right.shown}", f"not granted ({right.role})", right.loses)
+
+
 def _add(sink: BundleWriter, gap: Gap) -> None:
     sink.gap(gap.what, gap.why, gap.would_settle)
 
 
 def world_size(job: Job, attempt: Attempt) -> int | None:
     """Ranks of the gang, where pods that hold GPUs say how many processes each has."""
-    sizes = [p.state.nproc or p.state.gpus for p in attempt.pods if p.state.gpus]
+    return ranks_in(attempt.pods, job.gang)
+
+
+def ranks_in(pods: Sequence[Pod], gang: int | None) -> int | None:
+    """Ranks of so many pods of which these are the ones that are there."""
+    sizes = [p.state.nproc or p.state.gpus for p in pods if p.state.gpus]
     known = [size for size in sizes if size]
     if not known:
         return None
-    stated = max((pod.state.nnodes or 0 for pod in attempt.pods), default=0)
-    count = max(len(known), job.gang or 0, stated)
+    stated = max((pod.state.nnodes or 0 for pod in pods), default=0)
+    count = max(len(known), gang or 0, stated)
     return sum(known) if count == len(known) else count * max(known)
 
 

@@ -105,7 +105,7 @@ def _pods_on(api: Api, name: str, missing: list[Missing]) -> list[Pod] | None:
     if listed.answer.status != 403:
         missing.append(Missing(what="pods on the node", why=_why(listed.answer, "list on pods")))
         return None
-    found, readable = _by_namespace(api, query)
+    found, readable = by_namespace(api, query)
     if not readable:
         missing.append(Missing(what="pods on the node", why=_why(listed.answer, "list on pods")))
         return None
@@ -114,7 +114,7 @@ def _pods_on(api: Api, name: str, missing: list[Missing]) -> list[Pod] | None:
     return pods_of(found)
 
 
-def _by_namespace(api: Api, query: dict[str, str]) -> tuple[list[Object], list[str]]:
+def by_namespace(api: Api, query: dict[str, str]) -> tuple[list[Object], list[str]]:
     listed = api.list("/api/v1/namespaces", kind="namespaces")
     own = api.access.namespace
     names = [own, *(n for o in listed.items if (n := name_of(o)) and n != own)][:MOST_NAMESPACES]
@@ -281,7 +281,7 @@ def _gpu_pods(api: Api, lists: dict[str, Listed], missing: list[Missing]) -> lis
     """Pods that ask for GPUs; the others are not taken apart."""
     listed = lists.get("/api/v1/pods")
     if listed is not None and listed.answer.status == 403:
-        found, readable = _by_namespace(api, {"fieldSelector": _NOT_OVER})
+        found, readable = by_namespace(api, {"fieldSelector": _NOT_OVER})
         shown = ", ".join(readable[:4]) or "none"
         why = f"not allowed in all namespaces; read in {shown}"
         missing.append(Missing(what="pods of other namespaces", why=why))

@@ -18,6 +18,7 @@ from gpufleet_cli.live import (
     pack,
     pod_logs,
     queues,
+    rights,
     sources,
     troubles,
 )
@@ -26,7 +27,7 @@ from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.choose_attempt import LOOKBACK_S
 from gpufleet_cli.live.deadline import Deadline
 from gpufleet_cli.live.find_job import Job, Wanted, find
-from gpufleet_cli.live.gather import Hooks, gather
+from gpufleet_cli.live.gather import FEW_NODES, Hooks, gather
 from gpufleet_cli.live.pods import Attempt
 
 
@@ -83,7 +84,16 @@ def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     nodes = [pod.state.node for pod in attempt.pods]
     met = names_met.of_pods(nodes, job.name, job.namespace)
     name_cache.remember(api.access, options.kubeconfig, met)
-    found = gather(api, job, attempt, sink, hooks, sources.sources_for(options, api.access.context))
+    asked = rights.Round(
+        api,
+        sources.rights_for(
+            options, api.access.context, job.namespace, many_nodes=len(set(nodes)) > FEW_NODES
+        ),
+    )
+    found = gather(
+        api, job, attempt, sink, hooks,
+        sources.sources_for(options, api.access.context), asked,
+    )  # fmt: skip
     resumes = f": it goes on from {place}" if options.keeps and not is_packed else ""
     for line in troubles.lines(sink.gaps, resumes=resumes):
         hooks.say(line)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from gpufleet_cli import settings_file
 from gpufleet_cli.errors import UsageError
-from gpufleet_cli.live import exec_dumps, folder_files, stores
+from gpufleet_cli.live import exec_dumps, folder_files, rights, stores
 from gpufleet_cli.live.gather import Source, Sources
+from gpufleet_cli.live.rights import Right
 
 if TYPE_CHECKING:
     from gpufleet_cli.live.session import LiveOptions
@@ -24,6 +25,21 @@ def sources_for(options: LiveOptions, context: str | None) -> Sources:
     after.append(partial(stores.gather_lost_logs, flag=options.log_store, file=file))
     beside = partial(stores.gather_metrics, flag=options.prometheus, file=file)
     return Sources(beside=(beside,), after=tuple(after))
+
+
+def rights_for(
+    options: LiveOptions, context: str | None, namespace: str, *, many_nodes: bool
+) -> tuple[Right, ...]:
+    """The rights that a look with these options needs once the job is found."""
+    file = settings_file.load()
+    dumps = settings_file.choose("dumps", flag=options.dumps, file=file, context=context)
+    prometheus = settings_file.choose(
+        "prometheus", flag=options.prometheus, file=file, context=context
+    )
+    wanted = rights.to_read_a_job(namespace, many_nodes=many_nodes)
+    if dumps is None or dumps.value.startswith("exec:"):
+        wanted += rights.to_exec(namespace)
+    return wanted if prometheus is not None else wanted + rights.to_find_services()
 
 
 def _dumps(stated: str | None) -> list[Source]:

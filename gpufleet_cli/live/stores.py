@@ -147,7 +147,7 @@ def _log_stores(api: Api, stated: str | None) -> list[log_store.StoreAddress]:
     """The configured one, else those among the Services."""
     if stated is not None:
         return [log_store.store_address(stated)]
-    found = _candidates(api, ("loki", "victorialogs"))
+    found = candidates(api, ("loki", "victorialogs"))
     return [log_store.StoreAddress(one.kind, str(one.service)) for one in found]
 
 
@@ -172,7 +172,7 @@ def _first(
     return None
 
 
-def _candidates(api: Api, kinds: Sequence[str]) -> list[known_services.Candidate]:
+def candidates(api: Api, kinds: Sequence[str]) -> list[known_services.Candidate]:
     listed = api.list("/api/v1/services", kind="services")
     if not listed.ok:
         why = why_not(listed.answer, "services")
@@ -182,7 +182,7 @@ def _candidates(api: Api, kinds: Sequence[str]) -> list[known_services.Candidate
 
 
 def _found(api: Api, kinds: Sequence[str]) -> list[str]:
-    return [str(one.service) for one in _candidates(api, kinds)]
+    return [str(one.service) for one in candidates(api, kinds)]
 
 
 def _window(api: Api, attempt: Attempt) -> tuple[int, int]:

@@ -58,7 +58,7 @@ _BAD_WHEN_NOT_TRUE = frozenset(
 )
 _NVSENTINEL_WATCH = re.compile(r"Gpu\w{1,40}Watch")
 _GOOD_NEWS = frozenset({"EtcdIsVoter"})
-_HEALTH_LABELS = {
+HEALTH_LABELS = {
     "sagemaker.amazonaws.com/node-health-status": ("Schedulable",),
     "dgxc.nvidia.com/nvsentinel-state": ("remediation-succeeded",),
 }
@@ -154,7 +154,7 @@ def is_positive(kind: str) -> bool:
 
 def _by_label(labels: Mapping[str, str]) -> Iterator[Condition]:
     """Products that say it in a label: SageMaker HyperPod, NVSentinel."""
-    for key, fine in _HEALTH_LABELS.items():
+    for key, fine in HEALTH_LABELS.items():
         value = labels.get(key)
         if value and value not in fine:
             yield key, value, "label", "", None

@@ -52,13 +52,23 @@ def render_json(triage: Triage, _look: Look) -> str:
 
 def render_yaml(triage: Triage, _look: Look) -> str:
     """The same document as YAML 1.1, in ASCII."""
+    return dump_yaml(to_dict(clean(triage)))
+
+
+def dump_yaml(document: Json) -> str:
+    """A document of plain values."""
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(
-        to_dict(clean(triage)), Dumper=dumper, sort_keys=False, allow_unicode=False, width=100
-    )
+    text: str = yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=False, width=100)
     return text
+
+
+def dumped(document: Json, output: str) -> str:
+    """A document as `-o json` or `-o yaml` has it."""
+    if output == "yaml":
+        return dump_yaml(document)
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def dump_json(document: Json, *, rows: str) -> str:

@@ -60,6 +60,10 @@ class FakeApi:
         self.headers: list[Mapping[str, str]] = []
         self.url = ""
         self.page = 500
+        self.denied: set[tuple[str, str]] = set()
+        self.unsure: set[tuple[str, str]] = set()
+        """Verb and resource (with `/subresource`) that a review says no to, for sure or not."""
+        self.user = "anna"
 
     def add(self, collection: str, *objects: Json) -> None:
         """Objects of one collection, such as `/api/v1/namespaces/ml/pods`."""
@@ -100,16 +104,37 @@ class FakeApi:
             self._page([], query) if re.search(r"/namespaces/[^/]+/[^/]+$", path) else failure(404)
         )
 
+    def reviewed(self, path: str, question: Json) -> Said:
+        """What a review answers: who we are, and whether we may."""
+        for answerer in self.odd:
+            found = answerer(path, {})
+            if found is not None:
+                return found
+        if path.endswith("/selfsubjectreviews"):
+            return _json({"status": {"userInfo": {"username": self.user}}})
+        if not path.endswith("/selfsubjectaccessreviews"):
+            return failure(405)
+        asked = question["spec"]["resourceAttributes"]
+        part = asked.get("subresource")
+        right = asked["verb"], asked["resource"] + (f"/{part}" if part else "")
+        status: Json = {"allowed": right not in self.denied | self.unsure}
+        if right in self.unsure:
+            status["evaluationError"] = "webhook: connection refused"
+        return _json({"status": status})
+
     def _list(self, path: str, query: Query) -> Said:
         return self._page(self.collections[path], query)
 
     def _page(self, objects: list[Json], query: Query) -> Said:
-        wanted = dict(part.split("=") for part in query.get("labelSelector", "").split(",") if part)
+        parts = [part for part in query.get("labelSelector", "").split(",") if part]
+        wanted = dict(part.split("=") for part in parts if not part.startswith("!"))
+        without = {part[1:] for part in parts if part.startswith("!")}
         named = re.search(r"metadata\.name=([^,]+)", query.get("fieldSelector", ""))
         kept = [
             one
             for one in objects
             if all(one["metadata"].get("labels", {}).get(k) == v for k, v in wanted.items())
+            and not without & set(one["metadata"].get("labels", {}))
             and (named is None or one["metadata"]["name"] == named[1])
         ]
         size = min(int(query.get("limit", "500")), self.page)
@@ -173,9 +198,19 @@ def running() -> Iterator[FakeApi]:
         def do_GET(self) -> None:
             split = urlsplit(self.path)
             query = {key: values[-1] for key, values in parse_qs(split.query).items()}
-            fake.asked.append((split.path, query))
+            self._noted(split.path, query)
+            self._answer(fake.said(split.path, query))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            self._noted(self.path, {})
+            self._answer(fake.reviewed(self.path, json.loads(body)))
+
+        def _noted(self, path: str, query: Query) -> None:
+            fake.asked.append((path, query))
             fake.headers.append({key.lower(): value for key, value in self.headers.items()})
-            said = fake.said(split.path, query)
+
+        def _answer(self, said: Said) -> None:
             time.sleep(said.hold_s)
             try:
                 self.send_response(said.status)

@@ -122,7 +122,7 @@ def test_something_else_that_listens_is_told(fake: FakeApi, api: Api) -> None:
 def test_a_lost_server_fails_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After so long without a connection nothing waits in a queue of retries."""
     kubeconfig = fake_api.write_kubeconfig(tmp_path / "k", "http://127.0.0.1:9")
-    monkeypatch.setattr("gpufleet_cli.live.api._LOST_S", 0.2)
+    monkeypatch.setattr("gpufleet_cli.live.pace.LOST_S", 0.2)
     api = Api(access.connect(kubeconfig=str(kubeconfig)), deadline=Deadline(60))
     api.get("/x", tries=2)
     time.sleep(0.2)
