@@ -45,11 +45,13 @@ TOGETHER = {"parsers", "reason", "rules", "render", "sources", "live", "operate"
 
 DOORS: dict[str, tuple[str, ...]] = {
     "kubernetes": ("live/access", "operate/cluster"),
-    "websocket": ("live/exec_dumps",),
+    "websocket": ("live/exec_socket",),
     "urllib3": ("live/access", "live/api"),
     "httpx": ("live/http_source", "operate/notify"),
     "yaml": ("live/access", "render/structured", "operate/preflight", "parsers/kubernetes_yaml"),
-    "fsspec": ("sources/shared_files",),
+    "fsspec": ("live/shared_files",),
+    "obstore": ("live/shared_files",),
+    "socks": ("live/exec_socket",),
     "dateutil": ("timestamps",),
     "typer": ("cli", "commands/"),
     "rich": ("cli", "commands/", "render/terminal"),

@@ -68,7 +68,7 @@ def live_options(  # a signature to splice, never called
         str | None,
         typer.Option(
             metavar="LOCATION",
-            help="Flight Recorder dumps: exec:/path/prefix_, or a folder.",
+            help="Flight Recorder dumps: exec:/path/prefix_, a folder, s3://bucket/prefix_.",
         ),
     ] = None,
     prometheus: Annotated[

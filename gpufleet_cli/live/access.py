@@ -41,9 +41,15 @@ class Access:
     refresh: Callable[[], bool]
     tls: Mapping[str, Any] = field(default_factory=dict, repr=False)
     proxy: str | None = None
+    base: str | None = None
+    """Where requests go, where that is not the server: the socket of a `kubectl proxy`."""
+
+    @property
+    def through_kubectl(self) -> bool:
+        return self.base is not None
 
     def url(self, path: str) -> str:
-        return self.server + path
+        return (self.base or self.server) + path
 
 
 def connect(

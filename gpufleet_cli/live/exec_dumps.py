@@ -2,21 +2,18 @@
 
 A container that ended cannot be asked, one without `cat` neither: each dump that does not come is a gap
 with its reason. Where the file lies on a volume of the pod, the gap names the command that copies it
-from the node; it is printed, never run. Protocol: v4.channel.k8s.io over WebSocket.
+from the node; it is printed, never run.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlencode, urlsplit
 
 from gpufleet_cli.errors import UsageError
-from gpufleet_cli.live import threads
+from gpufleet_cli.live import dump_gaps, exec_socket, threads
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.find_job import Job
@@ -24,13 +21,8 @@ from gpufleet_cli.live.pods import Attempt, Pod
 from gpufleet_cli.parsers import json_documents as js
 
 SETTINGS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-TIMEOUT_S = 20.0
 THREADS = 8
-MOST_BYTES = 512 << 20
-MOST_GAPS = 16
-_SETTLES = "which collective it entered last"
 _RANK = re.compile(rb"\[rank(\d{1,6})\]:")
-_STDOUT, _STDERR, _STATUS = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +36,6 @@ class Dump:
     @property
     def kept_as(self) -> str:
         return f"dumps/nccl_trace_rank_{self.rank}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """What exec gave: bytes, or why not."""
-
-    data: bytes
-    failed: str | None
 
 
 def gather(
@@ -84,8 +68,7 @@ def gather(
             else:
                 refused[why].append((rank, from_volume(pod, dump.path)))
     _read(api, wanted, refused, sink)
-    for why, whom in refused.items():
-        _gap(why, whom, sink)
+    dump_gaps.tell(refused, sink)
 
 
 def _read(
@@ -96,7 +79,7 @@ def _read(
 ) -> None:
     done = set()
     results = threads.each(
-        lambda dump: run(api, dump.pod, ("cat", dump.path)),
+        lambda dump: exec_socket.run(api, dump.pod, ("cat", dump.path)),
         wanted,
         threads=min(api.threads, THREADS),
         deadline=api.deadline,
@@ -113,22 +96,6 @@ def _read(
     for dump in wanted:
         if dump.rank not in done:
             refused["not there by the deadline"].append((dump.rank, ""))
-
-
-def _gap(why: str, whom: Sequence[tuple[int | None, str]], sink: BundleWriter) -> None:
-    ranks = sorted(rank for rank, _ in whom if rank is not None)
-    commands = [command for _, command in whom if command.startswith("kubectl")]
-    settles = f"{_SETTLES}; from the node: {commands[0]}" if commands else _SETTLES
-    if not ranks:
-        pods = sorted({name for _, name in whom if name})
-        shown = f" of {', '.join(pods[:4])}{' and others' if len(pods) > 4 else ''}" if pods else ""
-        sink.gap(f"Flight Recorder dumps{shown}", why, settles)
-    elif len(ranks) <= MOST_GAPS:
-        for rank in ranks:
-            sink.gap(f"Flight Recorder dump of rank {rank}", why, settles)
-    else:
-        shown = ", ".join(map(str, ranks[:8]))
-        sink.gap(f"Flight Recorder dumps of {len(ranks)} ranks ({shown}, ...)", why, settles)
 
 
 # --- Where they are -------------------------------------------------------------------------------
@@ -204,126 +171,3 @@ def from_volume(pod: Pod, path: str) -> str:
     place = shlex.quote(f"/host{host.rstrip('/')}{path[len(mounted) :]}")
     node = shlex.quote(f"node/{pod.state.node}")
     return f"kubectl debug {node} -q -i --image=busybox -- cat {place}"
-
-
-# --- Exec -----------------------------------------------------------------------------------------
-
-
-def run(api: Api, pod: Pod, command: Sequence[str]) -> Heard:
-    """One command in the rank's container: its standard output, or why there is none."""
-    import websocket
-
-    api.requests["exec"] += 1
-    query = [
-        ("container", pod.state.rank_container or ""),
-        ("stdout", "true"),
-        ("stderr", "true"),
-        *(("command", word) for word in command),
-    ]
-    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/exec?{urlencode(query)}"
-    url = "ws" + api.access.url(path).removeprefix("http")
-    bound = max(0.1, api.deadline.bound(TIMEOUT_S))
-    try:
-        connection = websocket.create_connection(
-            url,
-            timeout=bound,
-            header=[f"{name}: {value}" for name, value in api.access.headers().items()],
-            subprotocols=["v4.channel.k8s.io"],
-            **_way(api),
-        )
-    except websocket.WebSocketBadStatusException as exc:
-        return Heard(data=b"", failed=_refused(exc.status_code, exc.resp_body))
-    except (websocket.WebSocketException, OSError) as exc:
-        return Heard(data=b"", failed=f"exec did not connect: {' '.join(str(exc).split())[:120]}")
-    try:
-        return _hear(connection, command[0])
-    except (websocket.WebSocketException, OSError) as exc:
-        return Heard(data=b"", failed=f"exec broke off: {' '.join(str(exc).split())[:120]}")
-    finally:
-        connection.close(timeout=1)
-
-
-def _way(api: Api) -> dict[str, Any]:
-    """Certificates and proxy of the connection, as for all other requests."""
-    found: dict[str, Any] = {}
-    if "ssl_context" in api.access.tls:
-        found["sslopt"] = {"context": api.access.tls["ssl_context"]}
-        if "server_hostname" in api.access.tls:
-            found["sslopt"]["server_hostname"] = api.access.tls["server_hostname"]
-    if api.access.proxy is not None:
-        proxy = urlsplit(api.access.proxy)
-        kind = {"socks5": "socks5h"}.get(proxy.scheme, proxy.scheme)
-        found |= {
-            "http_proxy_host": proxy.hostname,
-            "http_proxy_port": proxy.port,
-            "proxy_type": "http" if kind == "https" else kind,
-            "http_no_proxy": [],
-        }
-        if proxy.username:
-            found["http_proxy_auth"] = (proxy.username, proxy.password or "")
-    else:
-        found["http_no_proxy"] = ["*"]
-    return found
-
-
-def _refused(status: int, body: bytes | None) -> str:
-    message = (body or b"").decode("utf-8", "replace")
-    try:
-        message = str(json.loads(message)["message"])
-    except (ValueError, KeyError, TypeError):
-        message = " ".join(message.split())[:120]
-    if status in (401, 403):
-        return "not allowed: needs create and get on pods/exec (gpufleet-capture)"
-    return f"exec was refused ({status}): {message[:160]}"
-
-
-def _hear(connection: Any, program: str) -> Heard:  # noqa: ANN401
-    """Frames until the end: the first byte is the channel."""
-    import websocket
-
-    out: list[bytes] = []
-    errors: list[bytes] = []
-    size = 0
-    status: Mapping[str, object] = {}
-    while True:
-        try:
-            code, frame = connection.recv_data()
-        except websocket.WebSocketConnectionClosedException:
-            break
-        if code == websocket.ABNF.OPCODE_CLOSE:
-            break
-        if not frame:
-            continue
-        channel, payload = frame[0], frame[1:]
-        if channel == _STDOUT:
-            out.append(payload)
-            size += len(payload)
-            if size > MOST_BYTES:
-                return Heard(data=b"", failed=f"over {MOST_BYTES >> 20} MB: not read")
-        elif channel == _STDERR:
-            errors.append(payload)
-        elif channel == _STATUS:
-            status = js.mapping(_json(payload))
-            break
-    if status.get("status") == "Success":
-        return Heard(data=b"".join(out), failed=None)
-    said = b"".join(errors).decode("utf-8", "replace") or str(status.get("message") or "")
-    return Heard(data=b"", failed=_failure(said, program))
-
-
-def _json(payload: bytes) -> object:
-    try:
-        return json.loads(payload)
-    except ValueError:
-        return None
-
-
-def _failure(said: str, program: str) -> str:
-    line = " ".join(said.split())
-    if "No such file or directory" in line and f'exec: "{program}"' not in line:
-        return "no such file: no dump was written there (yet)"
-    if "executable file not found" in line or f'exec: "{program}"' in line:
-        return f"the image has no {program} (distroless)"
-    if "Permission denied" in line:
-        return "permission denied inside the container"
-    return line[:160] or "exec ended without a status"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpufleet_cli import settings_file
 from gpufleet_cli.errors import UsageError
-from gpufleet_cli.live import exec_dumps, folder_files, stores
+from gpufleet_cli.live import exec_dumps, folder_files, object_dumps, shared_files, stores
 from gpufleet_cli.live.gather import Source
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def sources_for(options: LiveOptions, context: str | None) -> Sequence[Source]:
     """Dumps first: they are gone with their container. Flag over environment over settings file."""
     file = settings_file.load()
     chosen = settings_file.choose("dumps", flag=options.dumps, file=file, context=context)
-    found = _dumps(None if chosen is None else chosen.value)
+    found = _dumps(chosen)
     if options.kernel_logs is not None:
         found.append(_folder(options.kernel_logs, "kernel", "kernel logs"))
     found.append(partial(stores.gather_metrics, flag=options.prometheus, file=file))
@@ -27,15 +27,25 @@ def sources_for(options: LiveOptions, context: str | None) -> Sequence[Source]:
     return tuple(found)
 
 
-def _dumps(stated: str | None) -> list[Source]:
-    if stated is None:
+def _dumps(chosen: settings_file.Chosen | None) -> list[Source]:
+    if chosen is None:
         return [exec_dumps.gather]
-    kind, _, rest = stated.partition(":")
+    kind, _, rest = chosen.value.partition(":")
     if kind == "exec":
         return [partial(exec_dumps.gather, stated=rest)]
-    if "://" in stated:
-        raise UsageError(f"--dumps {stated}: only exec:/path/prefix_ and a folder can be read yet")
-    return [_folder(stated, "dumps", "Flight Recorder dumps")]
+    if "://" in chosen.value:
+        return [_shared(chosen)]
+    return [_folder(chosen.value, "dumps", "Flight Recorder dumps")]
+
+
+def _shared(chosen: settings_file.Chosen) -> Source:
+    """A shared place. Who typed it learns at once what is not installed; for a settings file, which is
+    of all jobs, the rest is gathered all the same."""
+    place = shared_files.place_of(chosen.value)
+    package = shared_files.lacking(chosen.value)
+    if package is not None and chosen.source == settings_file.FLAGS["dumps"]:
+        raise UsageError(f"--dumps {place.shown}: {object_dumps.needs(package)}")
+    return partial(object_dumps.gather, location=chosen.value)
 
 
 def _folder(folder: str, into: str, what: str) -> Source:
