@@ -46,7 +46,7 @@ TOGETHER = {"parsers", "reason", "rules", "render", "sources", "live", "operate"
 DOORS: dict[str, tuple[str, ...]] = {
     "kubernetes": ("live/access", "operate/cluster"),
     "websocket": ("live/exec_socket",),
-    "urllib3": ("live/access", "live/api"),
+    "urllib3": ("live/access", "live/api", "live/kubectl_proxy"),
     "httpx": ("live/http_source", "operate/notify"),
     "yaml": ("live/access", "render/structured", "operate/preflight", "parsers/kubernetes_yaml"),
     "fsspec": ("live/shared_files",),

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from gpufleet_cli.errors import SourceError, TargetError
 from gpufleet_cli.live import (
-    access,
     bundle_writer,
     choose_attempt,
     name_cache,
     names_met,
     pack,
     pod_logs,
+    reach,
     sources,
 )
 from gpufleet_cli.live.api import Api
@@ -136,12 +136,9 @@ def _found(options: LiveOptions, deadline: Deadline, say: Callable[[str], None])
 
 
 def _connected(options: LiveOptions, deadline: Deadline, say: Callable[[str], None]) -> Api:
-    way = access.connect(kubeconfig=options.kubeconfig, context=options.context)
-    api = Api(way, deadline=deadline)
-    version = api.check()
-    name = f"context {way.context} " if way.context else ""
-    say(f"{name}at {way.server} ({version})")
-    return api
+    found = reach.reached(kubeconfig=options.kubeconfig, context=options.context, deadline=deadline)
+    say(found.told)
+    return found.api
 
 
 def _attempt(api: Api, job: Job, options: LiveOptions, say: Callable[[str], None]) -> Attempt:
