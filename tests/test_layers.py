@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "gpufleet_cli"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "timestamps", "plain_text", "completion"),
     ("facts",),
-    ("guard", "xid_tables", "step_points", "node_card"),
+    ("guard", "xid_tables", "step_points", "node_card", "dump_copy"),
     ("verdict", "xid_catalog", "redact"),
     ("unpack",),
     ("archive", "evidence"),

@@ -10,7 +10,7 @@ MOST_GAPS = 16
 SETTLES = "which collective it entered last"
 
 Refused = Mapping[str, Sequence[tuple[int | None, str]]]
-"""Why -> whom: a rank, or None for what no rank is known of; and a pod's name, or a command that copies it."""
+"""Why -> whom: a rank and where its file still lies, or None for what no rank is known of and a pod's name."""
 
 
 def tell(refused: Refused, sink: BundleWriter) -> None:
@@ -20,22 +20,15 @@ def tell(refused: Refused, sink: BundleWriter) -> None:
 
 
 def _tell(why: str, whom: Sequence[tuple[int | None, str]], sink: BundleWriter) -> None:
-    ranks = sorted(rank for rank, _ in whom if rank is not None)
-    commands = {rank: told for rank, told in whom if told.startswith("kubectl")}
-    if not ranks:
+    places = {rank: place for rank, place in whom if rank is not None}
+    if not places:
         pods = sorted({name for _, name in whom if name})
         shown = f" of {', '.join(pods[:4])}{' and others' if len(pods) > 4 else ''}" if pods else ""
         sink.gap(f"Flight Recorder dumps{shown}", why, SETTLES)
-    elif len(ranks) <= MOST_GAPS:
-        for rank in ranks:
-            sink.gap(f"Flight Recorder dump of rank {rank}", why, _settles(commands.get(rank)))
+    elif len(places) <= MOST_GAPS:
+        for rank, place in sorted(places.items()):
+            settles = f"{SETTLES}; {place}" if place else SETTLES
+            sink.gap(f"Flight Recorder dump of rank {rank}", why, settles)
     else:
-        shown = ", ".join(map(str, ranks[:8]))
-        first = commands[min(commands, key=lambda rank: rank or 0)] if commands else None
-        sink.gap(
-            f"Flight Recorder dumps of {len(ranks)} ranks ({shown}, ...)", why, _settles(first)
-        )
-
-
-def _settles(command: str | None) -> str:
-    return SETTLES if command is None else f"{SETTLES}; from the node: {command}"
+        shown = ", ".join(map(str, sorted(places)[:8]))
+        sink.gap(f"Flight Recorder dumps of {len(places)} ranks ({shown}, ...)", why, SETTLES)

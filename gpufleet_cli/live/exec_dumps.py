@@ -1,8 +1,7 @@
 """Flight Recorder dumps read out of running containers: `cat PATH` by exec, argv only, no shell, no glob.
 
 A container that ended cannot be asked, one without `cat` neither: each dump that does not come is a gap
-with its reason. Where the file lies on a volume of the pod, the gap names the command that copies it
-from the node; it is printed, never run.
+with its reason, and with the volume where the file still lies.
 """
 
 from __future__ import annotations
@@ -12,16 +11,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpufleet_cli import dump_copy
 from gpufleet_cli.errors import UsageError
+from gpufleet_cli.facts import DumpPlace
 from gpufleet_cli.live import dump_gaps, exec_socket, threads
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
+from gpufleet_cli.live.exec_socket import NO_FILE
 from gpufleet_cli.live.find_job import Job
 from gpufleet_cli.live.pods import Attempt, Pod
-from gpufleet_cli.parsers import json_documents as js
+from gpufleet_cli.parsers import kubernetes_volumes
 
-SETTINGS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 THREADS = 8
+EMPTY = "the file is empty"
 _RANK = re.compile(rb"\[rank(\d{1,6})\]:")
 
 
@@ -31,7 +33,11 @@ class Dump:
 
     pod: Pod
     rank: int
-    path: str
+    place: DumpPlace
+
+    @property
+    def path(self) -> str:
+        return f"{self.place.prefix}{self.rank}"
 
     @property
     def kept_as(self) -> str:
@@ -49,8 +55,8 @@ def gather(
     for pod in attempt.pods:
         if pod.state.gpus is None and stated is None:
             continue
-        prefix = stated or prefix_of(pod)
-        if prefix is None:
+        place = _place(pod, stated)
+        if place is None:
             refused["neither --dumps nor the pod's environment says where they are"].append(
                 (None, "")
             )
@@ -60,13 +66,15 @@ def gather(
         if not ranks:
             refused["no log or setting tells the ranks of its pod"].append((None, pod.name))
         for rank in ranks:
-            dump = Dump(pod=pod, rank=rank, path=f"{prefix}{rank}")
-            if sink.has(dump.kept_as):
+            dump = Dump(pod=pod, rank=rank, place=place)
+            if dump.kept_as in sink.files or sink.has(dump.kept_as):
                 continue
             if why is None:
                 wanted.append(dump)
             else:
-                refused[why].append((rank, from_volume(pod, dump.path)))
+                fate = dump_copy.fate(pod.state, place)
+                told = why if fate is None else f"{why}; {fate}"
+                refused[told].append((rank, _still_at(dump, why)))
     _read(api, wanted, refused, sink)
     dump_gaps.tell(refused, sink)
 
@@ -89,10 +97,8 @@ def _read(
         if heard.failed is None and heard.data:
             sink.add_bytes(dump.kept_as, heard.data, pod=dump.pod.name, read_from=dump.path)
         else:
-            why = heard.failed or "the file is empty"
-            refused[why.replace(dump.path, "the file")].append(
-                (dump.rank, from_volume(dump.pod, dump.path))
-            )
+            why = heard.failed or EMPTY
+            refused[why.replace(dump.path, "the file")].append((dump.rank, _still_at(dump, why)))
     for dump in wanted:
         if dump.rank not in done:
             refused["not there by the deadline"].append((dump.rank, ""))
@@ -101,23 +107,11 @@ def _read(
 # --- Where they are -------------------------------------------------------------------------------
 
 
-def _container(pod: Pod) -> object:
-    specs = js.items(js.at(pod.raw, "spec", "containers"))
-    return next((s for s in specs if js.text_at(s, "name") == pod.state.rank_container), None)
-
-
-def prefix_of(pod: Pod) -> str | None:
-    """The prefix that the rank's container writes to, by its own environment."""
-    env: dict[str, str] = {}
-    for entry in js.items(js.at(_container(pod), "env")):
-        name, value = js.text_at(entry, "name"), js.text_at(entry, "value")
-        if name is not None and value is not None:
-            env[name] = value
-    for setting in SETTINGS:
-        found = env.get(setting)
-        if found is not None and found.startswith("/") and "$(" not in found:
-            return found
-    return None
+def _place(pod: Pod, stated: str | None) -> DumpPlace | None:
+    """By the prefix that was stated, else by the container's own environment."""
+    if stated is None:
+        return pod.state.dumps
+    return kubernetes_volumes.dump_place(pod.raw, pod.state.rank_container, stated)
 
 
 def ranks_of(pod: Pod, sink: BundleWriter) -> list[int]:
@@ -148,26 +142,9 @@ def _why_not(pod: Pod) -> str | None:
     return None
 
 
-def from_volume(pod: Pod, path: str) -> str:
-    """The command that reads a file from the pod's volume on its node; empty where it lies in none."""
-    mounts = [
-        (mounted, js.text_at(one, "name"))
-        for one in js.items(js.at(_container(pod), "volumeMounts"))
-        if (mounted := (js.text_at(one, "mountPath") or "").rstrip("/"))
-        and path.startswith(f"{mounted}/")
-    ]
-    if not mounts or pod.state.node is None:
+def _still_at(dump: Dump, why: str) -> str:
+    """Where the file still lies when exec cannot fetch it; empty where no node shows it. The command that
+    copies it stands in the report, for the ranks whose dump would settle the verdict."""
+    if why in (NO_FILE, EMPTY) or dump_copy.command(dump.pod.state, dump.rank, dump.place) is None:
         return ""
-    mounted, name = max(mounts)
-    volumes = js.items(js.at(pod.raw, "spec", "volumes"))
-    volume = js.mapping(next((v for v in volumes if js.text_at(v, "name") == name), None))
-    host = js.text_at(volume, "hostPath", "path")
-    if host is None and "emptyDir" in volume:
-        host = f"/var/lib/kubelet/pods/{pod.state.uid}/volumes/kubernetes.io~empty-dir/{name}"
-    if host is None:
-        return ""
-    import shlex
-
-    place = shlex.quote(f"/host{host.rstrip('/')}{path[len(mounted) :]}")
-    node = shlex.quote(f"node/{pod.state.node}")
-    return f"kubectl debug {node} -q -i --image=busybox -- cat {place}"
+    return f"it lies on the volume {dump.place.volume} of {dump.pod.name}, on {dump.pod.state.node}"

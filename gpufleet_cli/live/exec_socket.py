@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 20.0
 MOST_BYTES = 512 << 20
+NO_FILE = "no such file: no dump was written there (yet)"
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
 
 
@@ -173,7 +174,7 @@ def _json(payload: bytes) -> object:
 def _failure(said: str, program: str) -> str:
     line = " ".join(said.split())
     if "No such file or directory" in line and f'exec: "{program}"' not in line:
-        return "no such file: no dump was written there (yet)"
+        return NO_FILE
     if "executable file not found" in line or f'exec: "{program}"' in line:
         return f"the image has no {program} (distroless)"
     if "Permission denied" in line:
