@@ -62,7 +62,7 @@ def gather(
             )
             continue
         ranks = ranks_of(pod, sink)
-        why = _why_not(pod)
+        why = why_not(pod)
         if not ranks:
             refused["no log or setting tells the ranks of its pod"].append((None, pod.name))
         for rank in ranks:
@@ -114,15 +114,19 @@ def _place(pod: Pod, stated: str | None) -> DumpPlace | None:
     return kubernetes_volumes.dump_place(pod.raw, pod.state.rank_container, stated)
 
 
+def log_of(pod: Pod, sink: BundleWriter) -> str | None:
+    """The log of its rank's container in the bundle."""
+    container = pod.state.rank_container
+    path = f"namespaces/{pod.namespace}/pods/{pod.name}/{container}/{container}/logs/current.log"
+    return path if path in sink.files else None
+
+
 def ranks_of(pod: Pod, sink: BundleWriter) -> list[int]:
     """Its ranks: those that its log names, else by a static node rank."""
     state = pod.state
-    path = (
-        f"namespaces/{pod.namespace}/pods/{pod.name}/{state.rank_container}/"
-        f"{state.rank_container}/logs/current.log"
-    )
     size = state.nproc or state.gpus
-    if path in sink.files:
+    path = log_of(pod, sink)
+    if path is not None:
         named = {int(found) for found in _RANK.findall(sink.read(path))}
         is_global = max(named, default=0) >= (size or 1) or state.node_rank == 0
         if named and is_global and (size is None or len(named) <= size):
@@ -132,7 +136,7 @@ def ranks_of(pod: Pod, sink: BundleWriter) -> list[int]:
     return []
 
 
-def _why_not(pod: Pod) -> str | None:
+def why_not(pod: Pod) -> str | None:
     """Why the container cannot be asked, None where it runs."""
     own = next((c for c in pod.state.containers if c.name == pod.state.rank_container), None)
     if own is None or own.state == "waiting":

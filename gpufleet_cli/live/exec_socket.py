@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 20.0
 MOST_BYTES = 512 << 20
+NOT_ALLOWED = "not allowed"
 NO_FILE = "no such file: no dump was written there (yet)"
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """What exec gave: bytes, or why not."""
+    """What exec gave, and why that is not all of it: a program that fails may have said something."""
 
     data: bytes
     failed: str | None
@@ -126,7 +127,7 @@ def _refused(status: int, body: bytes | None) -> str:
     except (ValueError, KeyError, TypeError):
         message = " ".join(message.split())[:120]
     if status in (401, 403):
-        return "not allowed: needs create and get on pods/exec (gpufleet-capture)"
+        return f"{NOT_ALLOWED}: needs create and get on pods/exec (gpufleet-capture)"
     return f"exec was refused ({status}): {message[:160]}"
 
 
@@ -161,7 +162,7 @@ def _hear(connection: Any, program: str) -> Heard:  # noqa: ANN401
     if status.get("status") == "Success":
         return Heard(data=b"".join(out), failed=None)
     said = b"".join(errors).decode("utf-8", "replace") or str(status.get("message") or "")
-    return Heard(data=b"", failed=_failure(said, program))
+    return Heard(data=b"".join(out), failed=_failure(said, program))
 
 
 def _json(payload: bytes) -> object:

@@ -45,6 +45,8 @@ class LiveOptions:
     prometheus: str | None = None
     log_store: str | None = None
     kernel_logs: str | None = None
+    capture: bool = False
+    watchdog_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

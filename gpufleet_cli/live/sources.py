@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from gpufleet_cli import settings_file
 from gpufleet_cli.errors import UsageError
-from gpufleet_cli.live import exec_dumps, folder_files, object_dumps, shared_files, stores
+from gpufleet_cli.live import (
+    capture,
+    exec_dumps,
+    folder_files,
+    object_dumps,
+    shared_files,
+    stores,
+)
 from gpufleet_cli.live.gather import Source
 
 if TYPE_CHECKING:
@@ -20,11 +27,23 @@ def sources_for(options: LiveOptions, context: str | None) -> Sequence[Source]:
     file = settings_file.load()
     chosen = settings_file.choose("dumps", flag=options.dumps, file=file, context=context)
     found = _dumps(chosen)
+    if options.capture:
+        stated = file.of(context).watchdog_timeout_s
+        found.insert(0, partial(capture.gather, watchdog=_watchdog(options.watchdog_s, stated)))
     if options.kernel_logs is not None:
         found.append(_folder(options.kernel_logs, "kernel", "kernel logs"))
     found.append(partial(stores.gather_metrics, flag=options.prometheus, file=file))
     found.append(partial(stores.gather_lost_logs, flag=options.log_store, file=file))
     return tuple(found)
+
+
+def _watchdog(flag_s: float | None, file_s: float | None) -> capture.Watchdog:
+    """Flag over settings file over torch's default."""
+    if flag_s is not None:
+        return capture.Watchdog(timeout_s=flag_s, source="--watchdog-timeout")
+    if file_s is not None:
+        return capture.Watchdog(timeout_s=file_s, source="the settings file")
+    return capture.Watchdog()
 
 
 def _dumps(chosen: settings_file.Chosen | None) -> list[Source]:
