@@ -846,6 +846,17 @@ class RankDump:
     program: bytes = b""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStack:
+    """Where the main thread of a rank's process was; `frames` innermost first. A moment, no verdict: what
+    waits in a collective and what waits for a file may both be victims."""
+
+    rank: int
+    state: str
+    frames: tuple[str, ...]
+    origin: Origin
+
+
 Fact = (
     WatchdogTimeout
     | GroupStatus
@@ -868,5 +879,6 @@ Fact = (
     | SchedulerNode
     | JobNumbers
     | RankDump
+    | ProcessStack
     | Gap
 )

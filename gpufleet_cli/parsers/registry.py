@@ -14,6 +14,7 @@ from gpufleet_cli.parsers import (
     kernel_log,
     kubernetes_objects,
     kubernetes_tables,
+    py_spy,
     slurm,
     training_log,
 )
@@ -35,6 +36,7 @@ PARSERS: tuple[Parser, ...] = (
     dcgm_metrics,
     kubernetes_objects,
     kubernetes_tables,
+    py_spy,
     slurm,
     training_log,
 )
