@@ -50,8 +50,8 @@ os._exit(0)
 
 
 def is_there() -> bool:
-    """Whether kubectl is on PATH."""
-    return shutil.which("kubectl") is not None
+    """Whether kubectl is on PATH, on a system that has Unix sockets."""
+    return hasattr(socket, "AF_UNIX") and shutil.which("kubectl") is not None
 
 
 def started(

@@ -32,7 +32,8 @@ _OBJECT_STORES = frozenset(
 _CODE = re.compile(r"<Code>\s{0,8}(\w{1,80})\s{0,8}</Code>")
 _STATUS = re.compile(r"status code: (\d{3} [\w ]{1,40})")
 _QUERY = re.compile(r"\?[^\s\"'>)]{1,4096}")
-_METADATA = re.compile(r"169\.254\.169\.254|metadata\.google|fd00:ec2")
+_METADATA = re.compile(r"/latest/(?:api/token|meta-data)|/computeMetadata/|/metadata/identity")
+"""Where a store's library asks for credentials when no variable has any: only a machine of its cloud answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,8 +191,8 @@ def _error(exc: BaseException) -> SourceError:
     told = _told(exc)
     if _METADATA.search(text):
         return SourceError(
-            "no credentials for the store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or"
-            " those of its kind"
+            "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of its kind"
+            " (aws configure export-credentials --format env has a profile's)"
         )
     return (NotListed if refused or told.startswith("403") else SourceError)(told)
 

@@ -146,6 +146,20 @@ def test_an_endpoint_that_refuses(s3: Start, fake: FakeApi, collect: Any, monkey
     assert list(place.rglob("current.log"))
 
 
+def test_without_credentials(
+    s3: Start, fake: FakeApi, collect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a machine of the cloud would be told any: what to set is said."""
+    job(fake, 2)
+    s3({})
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
+    _, missing, _, _ = collect("s3://dumps/rank_")
+    why = missing["Flight Recorder dumps in s3://dumps/rank_"]
+    assert why.startswith("no credentials: set AWS_ACCESS_KEY_ID"), why
+
+
 def test_files_of_an_earlier_attempt_are_left(
     s3: Start, fake: FakeApi, collect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
