@@ -554,6 +554,23 @@ class ContainerState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DumpPlace:
+    """Where a container's Flight Recorder dumps land: `prefix` and the rank's number, in the container.
+
+    `volume`: the pod's volume that holds them, None for the container's own layer. `below`: the prefix
+    within the volume, None where the spec does not tell it. `image`: the container's.
+    """
+
+    prefix: str
+    image: str | None = None
+    volume: str | None = None
+    kind: str | None = None
+    host_path: str | None = None
+    claim: str | None = None
+    below: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
     """One pod. `rank_container` is the name of the container that runs the ranks, where known.
 
@@ -589,6 +606,7 @@ class PodState:
     attempt: int | None = None
     hostname: str | None = None
     terminating: bool = False
+    dumps: DumpPlace | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -858,6 +876,17 @@ class GangHeld:
     origin: Origin
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStack:
+    """Where the main thread of a rank's process was; `frames` innermost first. A moment, no verdict: what
+    waits in a collective and what waits for a file may both be victims."""
+
+    rank: int
+    state: str
+    frames: tuple[str, ...]
+    origin: Origin
+
+
 Fact = (
     WatchdogTimeout
     | GroupStatus
@@ -882,5 +911,6 @@ Fact = (
     | SchedulerNode
     | JobNumbers
     | RankDump
+    | ProcessStack
     | Gap
 )

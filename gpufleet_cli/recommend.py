@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from typing import Literal
 
-from gpufleet_cli import cost, xid_catalog
+from gpufleet_cli import cost, dump_copy, xid_catalog
 from gpufleet_cli.plain_text import is_name
 from gpufleet_cli.prices import Prices, is_healthy, price
 from gpufleet_cli.reason import Case
@@ -28,6 +28,9 @@ from gpufleet_cli.verdict import (
     Remedy,
     Verdict,
 )
+
+MOST_COPIES = 4
+"""Above so many suspects a copy by hand settles nothing."""
 
 
 def recommend(case: Case, verdict: Verdict, chosen: Hypothesis | None) -> Recommendation:
@@ -331,9 +334,10 @@ def _commands(
 ) -> tuple[Command, ...]:
     if chosen is None:
         settle = verdict.settle_command or _settling_command(case, verdict)
-        return (
+        own = (
             () if settle is None else (Command(run=settle, stops_job=False, note="stops nothing"),)
         )
+        return (*own, *_copies(case, verdict))
     stops = not case.stop.stopped
     if _is_slurm(case):
         return _slurm_commands(case, chosen, action, nodes, stops)
@@ -397,6 +401,24 @@ def _settling_command(case: Case, verdict: Verdict) -> str | None:
     if nodes:
         return f"ssh {shlex.quote(nodes[0])} journalctl -k -o short-iso --no-pager"
     return None
+
+
+def _copies(case: Case, verdict: Verdict) -> tuple[Command, ...]:
+    """The dumps of the few suspects that lack one, off the volumes that they lie on."""
+    suspects = verdict.alternatives[0].ranks if verdict.alternatives else ()
+    if case.graph is not None:
+        suspects = tuple(rank for rank in suspects if rank in case.graph.missing)
+    if len(suspects) > MOST_COPIES:
+        return ()
+    pods = {(pod.name, pod.namespace): pod for pod in case.pods}
+    found = []
+    for rank in suspects:
+        place = case.topology.places.get(rank)
+        pod = None if place is None else pods.get((place.pod or "", place.namespace))
+        run = None if pod is None else dump_copy.command(pod, rank)
+        if run is not None:
+            found.append(Command(run=run, stops_job=False, note=dump_copy.NOTE.format(rank=rank)))
+    return tuple(found)
 
 
 def _is_slurm(case: Case) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from gpufleet_cli.bundle import Target, attempts_of, time_of, whole_of
-from gpufleet_cli.facts import Fact, Gap, JobNumbers, Origin, RankDump, Writes
+from gpufleet_cli.facts import Fact, Gap, JobNumbers, Origin, ProcessStack, RankDump, Writes
 from gpufleet_cli.guard import guarded
 from gpufleet_cli.parsers.safe_pickle import no_collection
 from gpufleet_cli.plain_text import visible
@@ -38,6 +38,7 @@ from gpufleet_cli.verdict import (
 from gpufleet_cli.weigh import error_lines, weigh
 
 MOST_HARDWARE_EVENTS = 200
+SHOWN_FRAMES = 4
 
 
 def triage_target(
@@ -107,7 +108,7 @@ def decide(
         verdict=verdict,
         hardware=_hardware(case, chosen),
         recommendation=advice,
-        ranks=rank_rows(case, verdict, errors),
+        ranks=_with_stacks(rank_rows(case, verdict, errors), facts),
         dumps=None if case.graph is None else case.graph.report,
         missing=_missing(case, facts, broken, verdict.culprits),
         files=files,
@@ -128,6 +129,24 @@ def _with_attempts(view: JobView, target: Target) -> JobView:
     own = None if target.manifest is None else target.manifest.get("attempt")
     number = own if type(own) is int and own >= 0 else view.attempt
     return replace(view, attempts=listed, attempt=number) if listed else view
+
+
+def _with_stacks(rows: tuple[RankRow, ...], facts: Sequence[Fact]) -> tuple[RankRow, ...]:
+    """Beside each rank whose process somebody looked into, where it was."""
+    stacks = {fact.rank: fact for fact in facts if isinstance(fact, ProcessStack)}
+    if not stacks:
+        return rows
+    return tuple(
+        replace(one, note="; ".join(part for part in (one.note, _place(stacks[one.rank])) if part))
+        if one.rank in stacks
+        else one
+        for one in rows
+    )
+
+
+def _place(stack: ProcessStack) -> str:
+    inner = " < ".join(visible(frame)[:80] for frame in stack.frames[:SHOWN_FRAMES])
+    return f"its main thread ({stack.state}) was in {inner}"
 
 
 def _propose(rule: Rule, case: Case) -> list[Hypothesis]:

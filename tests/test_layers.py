@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "gpufleet_cli"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "timestamps", "plain_text", "completion"),
     ("facts",),
-    ("guard", "xid_tables", "step_points", "node_card"),
+    ("guard", "xid_tables", "step_points", "node_card", "dump_copy"),
     ("gang_card", "source_check"),
     ("verdict", "xid_catalog", "redact"),
     ("unpack",),
@@ -46,11 +46,13 @@ TOGETHER = {"parsers", "reason", "rules", "render", "sources", "live", "operate"
 
 DOORS: dict[str, tuple[str, ...]] = {
     "kubernetes": ("live/access", "operate/cluster"),
-    "websocket": ("live/exec_dumps",),
-    "urllib3": ("live/access", "live/api"),
+    "websocket": ("live/exec_socket",),
+    "urllib3": ("live/access", "live/api", "live/kubectl_proxy"),
     "httpx": ("live/http_source", "operate/notify"),
     "yaml": ("live/access", "render/structured", "operate/preflight", "parsers/kubernetes_yaml"),
-    "fsspec": ("sources/shared_files",),
+    "fsspec": ("live/shared_files",),
+    "obstore": ("live/shared_files",),
+    "socks": ("live/exec_socket",),
     "dateutil": ("timestamps",),
     "typer": ("cli", "commands/"),
     "rich": ("cli", "commands/", "render/terminal"),

@@ -18,16 +18,14 @@ def connected(settings: Settings, *, deadline_s: float = DEADLINE_S) -> Api:
 
     `deadline_s` is how long the look takes at most where nobody says --deadline.
     """
-    from gpufleet_cli.live import access
-    from gpufleet_cli.live.api import Api
+    from gpufleet_cli.live import reach
     from gpufleet_cli.live.deadline import Deadline
     from gpufleet_cli.plain_text import visible
     from gpufleet_cli.redact import redact
 
-    way = access.connect(kubeconfig=settings.kubeconfig, context=settings.context)
     deadline = deadline_s if settings.deadline_s is None else settings.deadline_s
-    api = Api(way, deadline=Deadline(deadline))
-    version = api.check()
-    name = f"context {way.context} " if way.context else ""
-    say(visible(redact(f"{name}at {way.server} ({version})")))
-    return api
+    found = reach.reached(
+        kubeconfig=settings.kubeconfig, context=settings.context, deadline=Deadline(deadline)
+    )
+    say(visible(redact(found.told)))
+    return found.api

@@ -25,8 +25,16 @@ class Live:
     prometheus: str | None
     log_store: str | None
     kernel_logs: str | None
+    capture: bool
 
-    def options(self, target: str | None, settings: Settings, *, is_triage: bool) -> LiveOptions:
+    def options(
+        self,
+        target: str | None,
+        settings: Settings,
+        *,
+        is_triage: bool,
+        watchdog_s: float | None = None,
+    ) -> LiveOptions:
         """As `live` takes them."""
         from gpufleet_cli.commands.options import time_ns
         from gpufleet_cli.live.session import LiveOptions
@@ -46,6 +54,8 @@ class Live:
             prometheus=self.prometheus,
             log_store=self.log_store,
             kernel_logs=self.kernel_logs,
+            capture=self.capture,
+            watchdog_s=watchdog_s,
         )
 
 
@@ -68,7 +78,7 @@ def live_options(  # a signature to splice, never called
         str | None,
         typer.Option(
             metavar="LOCATION",
-            help="Flight Recorder dumps: exec:/path/prefix_, or a folder.",
+            help="Flight Recorder dumps: exec:/path/prefix_, a folder, s3://bucket/prefix_.",
         ),
     ] = None,
     prometheus: Annotated[
@@ -82,5 +92,11 @@ def live_options(  # a signature to splice, never called
     kernel_logs: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Kernel logs of the nodes.")
     ] = None,
+    capture: Annotated[
+        bool,
+        typer.Option(
+            "--capture", help="Ask a stalled job for fresh dumps and stacks (exec into its pods)."
+        ),
+    ] = False,
 ) -> None:
     raise NotImplementedError

@@ -33,13 +33,14 @@ def collected(
     *,
     is_triage: bool = False,
     keeps: bool = True,
+    watchdog_s: float | None = None,
 ) -> Collected:
     """Gather a job into `place`. `is_triage`: its name was looked for on disk before. `keeps`: the
     place outlives the command."""
     from gpufleet_cli.live.session import collect
 
     with hooks() as own:
-        options = live.options(target, settings, is_triage=is_triage)
+        options = live.options(target, settings, is_triage=is_triage, watchdog_s=watchdog_s)
         return collect(replace(options, keeps=keeps), place, own)
 
 
@@ -67,13 +68,25 @@ def _say(line: str) -> None:
 
 @contextmanager
 def gathered(
-    target: str | None, live: Live, settings: Settings, save: str | None
+    target: str | None,
+    live: Live,
+    settings: Settings,
+    save: str | None,
+    watchdog_s: float | None = None,
 ) -> Iterator[tuple[Target, Collected]]:
     """The job as a target of kind `job`; kept where `save` says, else only as long as it is read."""
     from gpufleet_cli.bundle import read_target
 
     with tempfile.TemporaryDirectory(prefix="gpufleet-", ignore_cleanup_errors=True) as folder:
         place = Path(folder) / "bundle" if save is None else Path(save)
-        found = collected(target, live, settings, place, is_triage=True, keeps=save is not None)
+        found = collected(
+            target,
+            live,
+            settings,
+            place,
+            is_triage=True,
+            keeps=save is not None,
+            watchdog_s=watchdog_s,
+        )
         read = read_target(place)
         yield replace(read, kind="job", name=found.job, namespace=found.namespace), found

@@ -37,7 +37,7 @@ def triage_of(
     if is_job(target, live.selector):
         from gpufleet_cli.commands.live_target import gathered
 
-        with gathered(target, live, settings, save) as (read, found):
+        with gathered(target, live, settings, save, numbers.watchdog_timeout_s) as (read, found):
             triage = _triaged(read, numbers, as_of_ns)
         if found.interrupted:
             say("interrupted: this is what was gathered until then")
@@ -46,6 +46,8 @@ def triage_of(
         raise UsageError(
             "--save is for a job in the cluster", hint="a target on disk is saved already"
         )
+    if live.capture:
+        raise UsageError("--capture is for a job in the cluster", hint="nothing runs on disk")
     assert target is not None
     from gpufleet_cli.bundle import read_target
 

@@ -41,18 +41,36 @@ class Access:
     refresh: Callable[[], bool]
     tls: Mapping[str, Any] = field(default_factory=dict, repr=False)
     proxy: str | None = None
+    base: str | None = None
+    """Where requests go, where that is not the server: the socket of a `kubectl proxy`."""
+
+    @property
+    def through_kubectl(self) -> bool:
+        return self.base is not None
 
     def url(self, path: str) -> str:
-        return self.server + path
+        return (self.base or self.server) + path
+
+
+class NotOurWay(SourceError):
+    """We do not get in where kubectl might: a plugin, a certificate or a proxy that we cannot use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """What a kubeconfig says of a context, without anybody having connected."""
+
+    server: str
+    context: str
+    user: str | None
+    namespace: str
 
 
 def connect(
     *, kubeconfig: str | None = None, context: str | None = None, threads: int = 32
 ) -> Access:
     """The access that kubectl would have, or a SourceError in one line."""
-    chosen = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
-    files = [str(Path(one).expanduser()) for one in chosen.split(os.pathsep) if one]
-    there = [one for one in files if Path(one).exists()]
+    files, there = _files(kubeconfig)
     if kubeconfig is not None and not there:
         raise SourceError(f"{kubeconfig}: no such kubeconfig")
     if not there:
@@ -73,6 +91,32 @@ def has_a_way(kubeconfig: str | None, context: str | None) -> bool:
     return any(Path(one).expanduser().exists() for one in chosen.split(os.pathsep) if one)
 
 
+def described(*, kubeconfig: str | None = None, context: str | None = None) -> Described:
+    """The server and the user of a context, as the kubeconfig has them."""
+    merged = _merged(_files(kubeconfig)[1])
+    name = context or _current_context(merged)
+    entry = _context_of(merged, name)
+    user = entry.get("user")
+    clusters = {}
+    for one in merged.config.value.get("clusters") or ():
+        value = getattr(one, "value", one)
+        clusters[value.get("name")] = value.get("cluster") or {}
+    server = clusters.get(entry.get("cluster"), {}).get("server")
+    return Described(
+        server=str(server or "").rstrip("/"),
+        context=name,
+        user=str(user) if user else None,
+        namespace=str(entry.get("namespace") or "default"),
+    )
+
+
+def _files(kubeconfig: str | None) -> tuple[list[str], list[str]]:
+    """The files that are meant, and those of them that are there."""
+    chosen = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    files = [str(Path(one).expanduser()) for one in chosen.split(os.pathsep) if one]
+    return files, [one for one in files if Path(one).exists()]
+
+
 # --- kubeconfig -----------------------------------------------------------------------------------
 
 
@@ -80,10 +124,13 @@ def _from_files(files: list[str], context: str | None, threads: int) -> Access:
     merged = _merged(files)
     name = context or _current_context(merged)
     entry = _context_of(merged, name)
-    loader = _loader(merged, name, entry)
-    configuration = _configured(loader)
     user = entry.get("user")
-    tls, proxy = _tls(configuration), _proxy_for(str(configuration.host), configuration)
+    try:
+        loader = _loader(merged, name, entry)
+        configuration = _configured(loader)
+        tls, proxy = _tls(configuration), _proxy_for(str(configuration.host), configuration)
+    except (SourceError, UsageError) as exc:
+        raise NotOurWay(exc.message, hint=exc.hint) from exc
     credentials = _Credentials(loader, configuration, _impersonation(merged, user))
     return Access(
         server=str(configuration.host).rstrip("/"),
@@ -147,9 +194,7 @@ def _names(merged: Any) -> str:  # noqa: ANN401
 
 def context_names(kubeconfig: str | None = None) -> list[str]:
     """The contexts of the kubeconfig; none where there is no file."""
-    chosen = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
-    files = [str(Path(one).expanduser()) for one in chosen.split(os.pathsep) if one]
-    there = [one for one in files if Path(one).exists()]
+    there = _files(kubeconfig)[1]
     return sorted(_contexts(_merged(there))) if there else []
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from gpufleet_cli import __version__
 from gpufleet_cli.errors import SourceError
+from gpufleet_cli.live.access import NotOurWay
 from gpufleet_cli.live.answers import Answer
 from gpufleet_cli.live.deadline import Deadline
 from gpufleet_cli.live.pace import Lost, Rate
@@ -313,20 +314,23 @@ class Api:
 
     # --- The beginning ----------------------------------------------------------------------------
 
-    def check(self) -> str:
-        """The server's version; a SourceError in one line where there is no way in."""
-        answer = self.get("/version", kind="version", tries=3, timeout_s=8.0)
+    def check(self, *, tries: int = 3) -> str:
+        """The server's version; a SourceError in one line where there is no way in, NotOurWay where
+        another client might find one."""
+        answer = self.get("/version", kind="version", tries=tries, timeout_s=8.0)
         where = f"{self.access.server}" + (
             f" (context {self.access.context})" if self.access.context else ""
         )
         if answer.status == 401:
             told = f"; {self.refresh_failed}" if self.refresh_failed else ""
-            raise SourceError(
+            raise NotOurWay(
                 f"{where} does not accept the credentials: expired or wrong token{told}",
                 hint="log in again, then try: kubectl get nodes",
             )
         if answer.status == 0:
-            raise SourceError(
+            # who is refused by a host is refused there with any client
+            failure = SourceError if "refused" in answer.message.lower() else NotOurWay
+            raise failure(
                 f"cannot reach the API server {where}: {answer.message}", hint=_way_out(answer)
             )
         if answer.status == 403:

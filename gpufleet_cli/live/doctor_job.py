@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from gpufleet_cli.live import exec_dumps
+from gpufleet_cli.live import exec_dumps, exec_socket
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.pods import Pod
 from gpufleet_cli.parsers import json_documents as js
@@ -81,14 +81,12 @@ def _recorder(pod: Pod) -> SourceCheck:
 
 def place_of(pod: Pod) -> tuple[str, bool]:
     """Where dumps are written, in a few words, and whether that outlives the pod."""
-    prefix = exec_dumps.prefix_of(pod)
-    if prefix is None:
+    place = pod.state.dumps
+    if place is None:
         return "no dump path in the environment (default: /tmp or the user's cache)", False
-    name, volume = exec_dumps.volume_of(pod, prefix)
-    if volume is None:
-        return f"{prefix} is in the container itself", False
-    kind = next((key for key in volume if key != "name"), "volume")
-    return f"{prefix} on {kind} {name}", kind in _OUTLIVES
+    if place.volume is None:
+        return f"{place.prefix} is in the container itself", False
+    return f"{place.prefix} on {place.kind} {place.volume}", place.kind in _OUTLIVES
 
 
 def dumps_by_exec(
@@ -96,7 +94,7 @@ def dumps_by_exec(
 ) -> SourceCheck:
     """Whether a dump could be read out of a running container now: path, right, container, `cat`."""
     source = "dumps"
-    known = [pod for pod in pods if stated or exec_dumps.prefix_of(pod)]
+    known = [pod for pod in pods if stated or pod.state.dumps]
     if not known:
         return SourceCheck(
             source=source, ok=False, would_lack=DUMPS,
@@ -115,14 +113,15 @@ def dumps_by_exec(
             source=source, ok=False, what=why, would_lack=DUMPS,
             action="a dump path on a volume that outlives the pod, and --dumps with it",
         )  # fmt: skip
-    heard = exec_dumps.run(api, running[0], ("cat", "/dev/null"))
+    heard = exec_socket.run(api, running[0], ("cat", "/dev/null"))
     if heard.failed is not None:
         return SourceCheck(
             source=source, ok=False, would_lack=DUMPS,
             what=f"exec in {running[0].name}: {heard.failed}",
             action="--dumps with a folder or store that the pods write to",
         )  # fmt: skip
-    prefix = stated or exec_dumps.prefix_of(running[0])
+    place = running[0].state.dumps
+    prefix = stated or ("" if place is None else place.prefix)
     what = f"exec works in {running[0].name} (it has cat); {prefix}RANK in {len(running)} pods"
     ended = len(known) - len(running)
     lack = f"dumps of {ended} pods whose containers have ended" if ended else ""

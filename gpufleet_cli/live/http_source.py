@@ -210,11 +210,6 @@ class Connection:
 
         try:
             return httpx.Client(verify=trust(access, httpx.create_ssl_context))
-        except ImportError as exc:
-            raise SourceError(
-                f"{self.shown}: the proxy of this shell is SOCKS, which needs the package socksio",
-                hint="pip install 'httpx[socks]', or unset ALL_PROXY for this host with NO_PROXY",
-            ) from exc
         except ValueError as exc:
             raise SourceError(f"the proxy of this shell: {one_line(str(exc))}") from exc
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from gpufleet_cli.errors import SourceError, TargetError
 from gpufleet_cli.live import (
-    access,
     bundle_writer,
     choose_attempt,
     groups,
@@ -18,6 +17,7 @@ from gpufleet_cli.live import (
     pack,
     pod_logs,
     queues,
+    reach,
     rights,
     sources,
     troubles,
@@ -51,6 +51,8 @@ class LiveOptions:
     kernel_logs: str | None = None
     keeps: bool = True
     """The bundle stays where it is, so that a second run can go on with it."""
+    capture: bool = False
+    watchdog_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,12 +161,11 @@ def _found(options: LiveOptions, deadline: Deadline, say: Callable[[str], None])
 
 
 def _connected(options: LiveOptions, deadline: Deadline, say: Callable[[str], None]) -> Api:
-    way = access.connect(kubeconfig=options.kubeconfig, context=options.context)
-    api = Api(way, deadline=deadline, say=say)
-    version = api.check()
-    name = f"context {way.context} " if way.context else ""
-    say(f"{name}at {way.server} ({version})")
-    return api
+    found = reach.reached(
+        kubeconfig=options.kubeconfig, context=options.context, deadline=deadline, say=say
+    )
+    say(found.told)
+    return found.api
 
 
 def _attempt(api: Api, job: Job, options: LiveOptions, say: Callable[[str], None]) -> Attempt:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from gpufleet_cli import settings_file
 from gpufleet_cli.errors import UsageError
-from gpufleet_cli.live import exec_dumps, folder_files, rights, stores
+from gpufleet_cli.live import (
+    capture,
+    exec_dumps,
+    folder_files,
+    object_dumps,
+    rights,
+    shared_files,
+    stores,
+)
 from gpufleet_cli.live.gather import Source, Sources
 from gpufleet_cli.live.rights import Right
 
@@ -19,7 +27,10 @@ def sources_for(options: LiveOptions, context: str | None) -> Sources:
     """Dumps before lost logs: they are gone with their container. Flag over environment over settings file."""
     file = settings_file.load()
     chosen = settings_file.choose("dumps", flag=options.dumps, file=file, context=context)
-    after = _dumps(None if chosen is None else chosen.value)
+    after = _dumps(chosen)
+    if options.capture:
+        stated = file.of(context).watchdog_timeout_s
+        after.insert(0, partial(capture.gather, watchdog=_watchdog(options.watchdog_s, stated)))
     if options.kernel_logs is not None:
         after.append(_folder(options.kernel_logs, "kernel", "kernel logs"))
     after.append(partial(stores.gather_lost_logs, flag=options.log_store, file=file))
@@ -42,15 +53,34 @@ def rights_for(
     return wanted if prometheus is not None else wanted + rights.to_find_services()
 
 
-def _dumps(stated: str | None) -> list[Source]:
-    if stated is None:
+def _watchdog(flag_s: float | None, file_s: float | None) -> capture.Watchdog:
+    """Flag over settings file over torch's default."""
+    if flag_s is not None:
+        return capture.Watchdog(timeout_s=flag_s, source="--watchdog-timeout")
+    if file_s is not None:
+        return capture.Watchdog(timeout_s=file_s, source="the settings file")
+    return capture.Watchdog()
+
+
+def _dumps(chosen: settings_file.Chosen | None) -> list[Source]:
+    if chosen is None:
         return [exec_dumps.gather]
-    kind, _, rest = stated.partition(":")
+    kind, _, rest = chosen.value.partition(":")
     if kind == "exec":
         return [partial(exec_dumps.gather, stated=rest)]
-    if "://" in stated:
-        raise UsageError(f"--dumps {stated}: only exec:/path/prefix_ and a folder can be read yet")
-    return [_folder(stated, "dumps", "Flight Recorder dumps")]
+    if "://" in chosen.value:
+        return [_shared(chosen)]
+    return [_folder(chosen.value, "dumps", "Flight Recorder dumps")]
+
+
+def _shared(chosen: settings_file.Chosen) -> Source:
+    """A shared place. Who typed it learns at once what is not installed; for a settings file, which is
+    of all jobs, the rest is gathered all the same."""
+    place = shared_files.place_of(chosen.value)
+    package = shared_files.lacking(chosen.value)
+    if package is not None and chosen.source == settings_file.FLAGS["dumps"]:
+        raise UsageError(f"--dumps {place.shown}: {object_dumps.needs(package)}")
+    return partial(object_dumps.gather, location=chosen.value)
 
 
 def _folder(folder: str, into: str, what: str) -> Source:

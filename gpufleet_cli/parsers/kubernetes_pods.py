@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from gpufleet_cli import timestamps
 from gpufleet_cli.facts import ContainerState, Fact, IdentityLink, Link, Origin, PodState
 from gpufleet_cli.parsers import json_documents as js
-from gpufleet_cli.parsers import kubernetes_ranks
+from gpufleet_cli.parsers import kubernetes_ranks, kubernetes_volumes
 from gpufleet_cli.parsers.kubernetes_gpus import GPU_RESOURCE, gpus_of
 from gpufleet_cli.parsers.kubernetes_ranks import Gang, NodeRank
 
@@ -106,6 +106,7 @@ def _state(
         attempt=_attempt({**kubernetes_ranks.annotations_of(pod), **labels}),
         hostname=js.text_at(pod, "spec", "hostname"),
         terminating=deleted_ns is not None,
+        dumps=kubernetes_volumes.dump_place(pod, rank_container),
     )
 
 

@@ -15,6 +15,7 @@ from gpufleet_cli.parsers import (
     kubernetes_objects,
     kubernetes_tables,
     log_reads,
+    py_spy,
     slurm,
     training_log,
 )
@@ -37,6 +38,7 @@ PARSERS: tuple[Parser, ...] = (
     kubernetes_objects,
     kubernetes_tables,
     log_reads,
+    py_spy,
     slurm,
     training_log,
 )

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from gpufleet_cli.errors import ParseError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import Fact, Gap, IdentityLink, Link, Origin, Speaker
-from gpufleet_cli.parsers import log_documents, log_lost
+from gpufleet_cli.parsers import log_documents, log_lost, py_spy
 from gpufleet_cli.parsers.log_pages import (
     Page,
     page_of_entries,
@@ -65,6 +65,8 @@ _OTHER_FILES = re.compile(
 def matches(path: str, head: bytes) -> bool:
     """Any text that is not surely another format: kernel logs, dumps, lists, tables, metrics."""
     if not head or head.isspace() or head.startswith(_BINARY) or _OTHER_FILES.search(path):
+        return False
+    if py_spy.matches(path, head):  # names of functions are no words of a log
         return False
     if wide_encoding(head) is not None:
         return True

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,7 +43,8 @@ def launch(folder: Path, name: str, command: Sequence[str | Path] | None = None)
     environment = {
         "HOME": str(folder),
         "LANG": "C.UTF-8",
-        "PATH": os.environ.get("PATH", os.defpath),
+        # what is installed beside the tests is found too: exec into a pod runs here
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "TZ": "UTC",
     }
     with (folder / f"{name}.log").open("ab") as log:
