@@ -93,7 +93,7 @@ def gather_metrics(
     tries = ((place, context.access, ask) for place in places[:MOST_TRIED])
     found = _first(api, tries, sink, "metrics of the GPUs", XIDS)
     for path, data in () if found is None else found.files:
-        sink.add_bytes(path, data)
+        sink.add_answer(path, data)
 
 
 def gather_lost_logs(
