@@ -103,6 +103,11 @@ class BundleWriter:
         for one in objects:
             hider.cleaned(one, "")
 
+    def know(self, secrets: Iterable[str]) -> None:
+        """Credentials of ours, never to be written."""
+        for one in secrets:
+            self._known.learn(one, is_named=True)
+
     def add_answer(self, path: str, data: bytes) -> None:
         """What a metrics server answered, without the secrets in its labels."""
         cleaned, hidden = hide_in_labels(data, self._known)

@@ -25,6 +25,7 @@ from gpufleet_cli.live.http_source import (
     through_api_server,
 )
 from gpufleet_cli.live.pods import Attempt
+from gpufleet_cli.live.service_access import secrets_of
 from gpufleet_cli.live.service_ref import service_ref
 from gpufleet_cli.live.service_words import Response
 from gpufleet_cli.parsers import json_documents as js
@@ -149,6 +150,7 @@ def _first(
 ) -> Gathered | None:
     """The first store that answers; what each other one said is a gap."""
     for place, access, ask in tries:
+        sink.know(secrets_of(access, place))
         try:
             with opened(api, place, access) as (fetch, name):
                 found = ask(fetch, name)
