@@ -165,18 +165,29 @@ def test_bash_asks_its_own_function(kept: dict[str, str], tmp_path: Path) -> Non
     assert ["kube-system"] == found
 
 
+def test_what_was_typed_is_never_run(
+    kept: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The beginning of a job's name is the user's own, and zsh evaluates the answer."""
+    typed = "gpufleet triage $(id)}'/train"
+    variables = {"_GPUFLEET_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": typed}
+    assert 0 == completion.answer({**kept, **variables})
+    told = capsys.readouterr().out
+    assert "compadd -- '$(id)}/train-run-7' '$(id)}/train-run-8'; _files\n" == told
+
+
 @pytest.mark.parametrize(
     ("variables", "status", "told"),
     [
         (
             {"_GPUFLEET_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "gpufleet node gpu"},
             0,
-            "compadd -- 'gpu-node-2' 'gpu-node-10'\n",
+            "compadd -- ${(f):-'gpu-node-2\ngpu-node-10'}\n",
         ),
         (
             {"_GPUFLEET_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "gpufleet triage "},
             0,
-            "compadd -- 'train-run-7' 'train-run-8'; _files\n",
+            "compadd -- ${(f):-'train-run-7\ntrain-run-8'}; _files\n",
         ),
         (
             {

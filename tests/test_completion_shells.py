@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from completion_names import ROOT, keep, script
+from servers.fixtures import require
 
 SHELLS = ("bash", "zsh", "fish")
 CASES = {
@@ -90,11 +91,6 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, st
     return {**kept, "PATH": f"{tmp_path / 'bin'}:{kept['PATH']}"}
 
 
-def needed(name: str) -> None:
-    if shutil.which(name) is None:
-        pytest.skip(f"{name} is not installed: apt-get install {name}")
-
-
 def fish(environment: dict[str, str], setup: str, line: str) -> list[str]:
     """What fish offers at the end of a line."""
     asked = f"{setup}; complete --do-complete '{line}'"
@@ -111,7 +107,7 @@ def fish(environment: dict[str, str], setup: str, line: str) -> list[str]:
 @pytest.mark.parametrize("name", ["bash", "zsh"])
 def test_what_is_typed_is_completed(name: str, environment: dict[str, str], tmp_path: Path) -> None:
     """From the first TAB on, in each place where a name, a value, a command or an option can stand."""
-    needed(name)
+    require(*((name,) if name != "bash" else ()))
     with terminal(name, environment, tmp_path) as typed:
         for line, expected in CASES.items():
             typed.type(f"{line}\t\t")
@@ -124,7 +120,7 @@ def test_what_is_typed_is_completed(name: str, environment: dict[str, str], tmp_
 
 def test_fish_offers_them(environment: dict[str, str]) -> None:
     """By its own engine, which runs our function."""
-    needed("fish")
+    require("fish")
     setup = f"source {ROOT}/completions/gpufleet.fish"
     for line, expected in CASES.items():
         found = fish(environment, setup, line)
@@ -135,7 +131,7 @@ def test_fish_offers_files_where_they_can_stand(
     environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A target may be either; a node is no file."""
-    needed("fish")
+    require("fish")
     (tmp_path / "train-logs").mkdir()
     monkeypatch.chdir(tmp_path)
     setup = f"source {ROOT}/completions/gpufleet.fish"
@@ -148,9 +144,7 @@ def test_fish_offers_files_where_they_can_stand(
 @pytest.mark.parametrize("name", ["zsh", "fish"])
 def test_kubectl_completes_it_too(name: str, environment: dict[str, str], tmp_path: Path) -> None:
     """`kubectl gpufleet node <TAB>` by kubectl's own script for the shell."""
-    needed(name)
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not on PATH")
+    require(name, "kubectl")
     made = subprocess.run(
         ["kubectl", "completion", name], capture_output=True, text=True, check=True
     )
