@@ -9,8 +9,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from gpufleet_cli import settings_file
 from gpufleet_cli.errors import SourceError
-from gpufleet_cli.live import known_services, log_store, log_stores, metrics
+from gpufleet_cli.live import known_services, log_store, log_stores, metrics, node_past
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.find_job import Job
@@ -24,6 +25,7 @@ from gpufleet_cli.live.http_source import (
     Patient,
     through_api_server,
 )
+from gpufleet_cli.live.node_look import XidHistory
 from gpufleet_cli.live.pods import Attempt
 from gpufleet_cli.live.service_access import secrets_of
 from gpufleet_cli.live.service_ref import service_ref
@@ -195,6 +197,20 @@ def _nodes(attempt: Attempt, sink: BundleWriter) -> Mapping[str, tuple[str, ...]
                 addresses = (js.text_at(address, "address") for address in told)
                 nodes[name] = tuple(a for a in addresses if a is not None and a != name)
     return nodes
+
+
+def node_history(api: Api, flag: str | None) -> XidHistory | None:
+    """Where a node's XIDs are asked for: as for a job; None where there is no such place."""
+    file = settings_file.load()
+    context = file.of(api.access.context)
+    chosen = choose("prometheus", flag=flag, file=file, context=api.access.context)
+    place = chosen.value if chosen else next(iter(_found(api, (known_services.METRICS,))), None)
+    if place is None:
+        return None
+    opening = partial(opened, api, place, context.access)
+    return lambda node, addresses, now_ns: node_past.xids(
+        opening, node, addresses, now_ns, context.matchers
+    )
 
 
 def _lost(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from gpufleet_cli.node_card import (
     HeldGang,
@@ -11,7 +10,8 @@ from gpufleet_cli.node_card import (
     NodeCard,
     NodeCondition,
     NodeCordon,
-    XidSeen,
+    PastIncident,
+    RepeatTest,
 )
 from gpufleet_cli.render.clean import clean
 from gpufleet_cli.render.layout import (
@@ -25,13 +25,12 @@ from gpufleet_cli.render.layout import (
     labelled,
     pad,
 )
-from gpufleet_cli.timestamps import format_ns
 
-Json = dict[str, object]
 _DAY_NS = 86_400_000_000_000
 MOST_PODS = 4
 STATE_WIDTH = 27  # `Ready, 1 GPU lost, cordoned`
 MOST_XIDS = 6
+MOST_INCIDENTS = 3
 
 
 # --- One node -------------------------------------------------------------------------------------
@@ -48,6 +47,8 @@ def node_text(card: NodeCard, look: Look) -> str:
     lines += _taints(card)
     lines += _cordon(card, look)
     lines += _xids(card)
+    lines += _past(card)
+    lines += _repeat(card, look)
     lines += _machine(card)
     for note in card.notes:
         lines += labelled("note      ", note, most=2)
@@ -227,6 +228,47 @@ def _xids(card: NodeCard) -> Iterator[str]:
         yield from labelled(label, f"and {len(newest) - MOST_XIDS} more in 30 days")
 
 
+def _past(card: NodeCard) -> Iterator[str]:
+    """What was triaged on this machine before and named the node."""
+    label = "past      "
+    for one in (card.incidents or ())[:MOST_INCIDENTS]:
+        yield from labelled(label, _incident(one), most=1)
+        label = "          "
+    more = len(card.incidents or ()) - MOST_INCIDENTS
+    if more > 0:
+        yield from labelled(label, f"and {counted(more, 'more incident')} triaged here")
+
+
+def _incident(one: PastIncident) -> str:
+    at = f"{date_clock(one.at_ns)} " if one.at_ns is not None else ""
+    codes = f" (XID {', '.join(map(str, one.xids))})" if one.xids else ""
+    job = f", {one.namespace}/{one.job}" if one.namespace and one.job else f", {one.job}"
+    return f"{at}{one.kind}{codes}: {one.action}{job if one.job else ''}"
+
+
+def _repeat(card: NodeCard, look: Look) -> Iterator[str]:
+    test = card.repeat
+    if test is None:
+        return
+    if test.is_flagged:
+        yield from _painted("offender  ", repeat_words(test), look, "bad")
+    else:
+        yield from labelled("offender? ", repeat_words(test))
+
+
+def repeat_words(test: RepeatTest) -> str:
+    """How many faults, what chance alone would give, and at which rate that was reckoned."""
+    of = f"{test.chance:.2g}" if test.chance < 0.001 else f"{100 * test.chance:.2g}%"
+    if test.innocents is None:
+        told = f"{of} of healthy nodes show as many"
+    else:
+        told = f"{test.innocents:.2g} innocent of {counted(test.nodes or 0, 'node')} show as many"
+    head = counted(test.faults, "node fault")
+    rate = f"at {test.faults_a_node_day:g} a node-day, a default"
+    verdict = "" if test.is_flagged else "; not more than chance gives"
+    return f"{head} in {test.days} days{verdict}: {told} ({rate})"
+
+
 def _machine(card: NodeCard) -> Iterator[str]:
     parts = []
     if card.created_ns is not None:
@@ -289,125 +331,3 @@ def _why(card: NodeCard) -> str:
     if card.cordon is not None:
         return cordon_words(card.cordon, card.read_at_ns)
     return ""
-
-
-# --- JSON -----------------------------------------------------------------------------------------
-
-
-def node_json(card: NodeCard) -> str:
-    return _dump({"node": node_document(clean(card))})
-
-
-def nodes_json(cards: Iterable[NodeCard], missing: Iterable[Missing]) -> str:
-    return _dump(
-        {
-            "nodes": [node_document(clean(card)) for card in cards],
-            "missing": [_missing(one) for one in clean(tuple(missing))],
-        }
-    )
-
-
-def _dump(document: Json) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
-
-
-def node_document(card: NodeCard) -> Json:
-    """Every field of the card by name; times in RFC 3339."""
-    gpus, cordon = card.gpus, card.cordon
-    return {
-        "name": card.name,
-        "context": card.context,
-        "server": card.server,
-        "read_at": _time(card.read_at_ns),
-        "ready": card.ready,
-        "ready_since": _time(card.ready_since_ns),
-        "ill": card.is_ill,
-        "lease": {
-            "renewed_at": _time(card.renewed_ns),
-            "age_seconds": None if card.lease_age_s is None else round(card.lease_age_s, 3),
-            "silent": card.is_silent,
-        },
-        "cordon": None
-        if cordon is None
-        else {
-            "by": cordon.by,
-            "told_by": cordon.told_by,
-            "at": _time(cordon.at_ns),
-            "reason": cordon.reason,
-            "incident": cordon.incident,
-        },
-        "conditions": [_condition_document(one) for one in card.conditions],
-        "taints": [{"taint": one.shown, "meaning": one.words} for one in card.taints],
-        "gpus": {
-            "product": gpus.product,
-            "capacity": gpus.capacity,
-            "allocatable": gpus.allocatable,
-            "lost": gpus.lost,
-            "held": gpus.held,
-            "driver": gpus.driver,
-        },
-        "gangs": [_gang_document(one) for one in card.gangs],
-        "other_pods": card.other_pods,
-        "uid": card.uid,
-        "created_at": _time(card.created_ns),
-        "boot_id": card.boot_id,
-        "provider_id": card.provider_id,
-        "place": card.place,
-        "notes": list(card.notes),
-        "xids": None if card.xids is None else [_xid(one) for one in card.xids],
-        "missing": [_missing(one) for one in card.missing],
-    }
-
-
-def _time(ns: int | None) -> str | None:
-    return None if ns is None else format_ns(ns)
-
-
-def _missing(one: Missing) -> Json:
-    return {"what": one.what, "why": one.why}
-
-
-def _condition_document(one: NodeCondition) -> Json:
-    return {
-        "type": one.kind,
-        "status": one.status,
-        "mark": one.mark,
-        "reason": one.reason,
-        "message": one.message,
-        "since": _time(one.since_ns),
-        "source": one.source,
-        "meaning": one.words,
-        "repair_at": _time(one.repair_at_ns),
-    }
-
-
-def _gang_document(gang: HeldGang) -> Json:
-    return {
-        "kind": gang.kind,
-        "name": gang.name,
-        "namespace": gang.namespace,
-        "size": gang.size,
-        "gpus": gang.gpus,
-        "over": gang.is_over,
-        "ranks_by": gang.ranks_by,
-        "pods": [
-            {
-                "name": pod.name,
-                "phase": pod.phase,
-                "gpus": pod.gpus,
-                "ranks": None if pod.ranks is None else list(range(pod.ranks[0], pod.ranks[1] + 1)),
-            }
-            for pod in gang.pods
-        ],
-    }
-
-
-def _xid(one: XidSeen) -> Json:
-    return {
-        "at": _time(one.at_ns),
-        "xid": one.xid,
-        "gpu_index": one.gpu_index,
-        "pci_bus_id": one.pci_bus_id,
-        "pod": one.pod,
-        "namespace": one.namespace,
-    }
