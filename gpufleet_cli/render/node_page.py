@@ -31,29 +31,39 @@ MOST_PODS = 4
 STATE_WIDTH = 27  # `Ready, 1 GPU lost, cordoned`
 MOST_XIDS = 6
 MOST_INCIDENTS = 3
+FEW = 3
+SCREEN = 22  # of 24 lines: the prompt and what stands on standard error have theirs
+MORE = "More: -v"
 
 
 # --- One node -------------------------------------------------------------------------------------
 
 
 def node_text(card: NodeCard, look: Look) -> str:
-    """The card at 80 columns."""
+    """The card at 80 columns; where it is longer than a screen and no -v asks for all, the short form."""
     card = clean(card, unicode=look.unicode)
+    lines = _page(card, look, is_short=False)
+    if len(lines) > SCREEN and not look.verbose:
+        lines = _page(card, look, is_short=True)
+    return look.finish(lines)
+
+
+def _page(card: NodeCard, look: Look, *, is_short: bool) -> list[str]:
     lines = [*_head(card, look), ""]
     lines += _gangs(card)
     lines += _gpus(card, look)
     lines += _lease(card, look)
-    lines += _conditions(card, look)
-    lines += _taints(card)
+    lines += _conditions(card, look, is_short=is_short)
+    lines += _taints_in_a_line(card) if is_short else _taints(card)
     lines += _cordon(card, look)
-    lines += _xids(card)
-    lines += _past(card)
+    lines += _xids(card, FEW if is_short else MOST_XIDS)
+    lines += _past(card, 1 if is_short else MOST_INCIDENTS)
     lines += _repeat(card, look)
-    lines += _machine(card)
-    for note in card.notes:
-        lines += labelled("note      ", note, most=2)
-    lines += _not_seen(card.missing)
-    return look.finish(lines)
+    lines += [] if is_short else _machine(card)
+    for note in card.notes[: 2 if is_short else None]:
+        lines += labelled("note      ", note, most=1 if is_short else 2)
+    missing = list(_not_seen(card.missing))
+    return [*lines, *(missing[:1] if is_short else missing), *([MORE] if is_short else [])]
 
 
 def _head(card: NodeCard, look: Look) -> list[str]:
@@ -155,17 +165,21 @@ def _when(ns: int | None, now_ns: int) -> str:
     return clock(ns) if abs(now_ns - ns) < _DAY_NS / 2 else date_clock(ns)
 
 
-def _conditions(card: NodeCard, look: Look) -> Iterator[str]:
+def _conditions(card: NodeCard, look: Look, *, is_short: bool) -> Iterator[str]:
     told = [one for one in card.conditions if one.mark != "fine"]
+    hidden = told[FEW:] if is_short else []
+    told = told[: len(told) - len(hidden)]
     fine = [one.kind for one in card.conditions if one.mark == "fine"]
     for one in told:
-        yield from _condition(one, card.read_at_ns, look)
-    if fine:
+        yield from _condition(one, card.read_at_ns, look, is_short=is_short)
+    if hidden:
+        yield from labelled("          ", f"and {counted(len(hidden), 'more condition')}")
+    if fine and not is_short:
         shown = ", ".join(fine) if look.verbose or not told else counted(len(fine), "other")
         yield from labelled("fine      ", shown, most=None if look.verbose else 2)
 
 
-def _condition(one: NodeCondition, now_ns: int, look: Look) -> Iterator[str]:
+def _condition(one: NodeCondition, now_ns: int, look: Look, *, is_short: bool) -> Iterator[str]:
     is_bad = one.mark == "bad"
     since = f" since {_when(one.since_ns, now_ns)}" if one.since_ns is not None else ""
     label = "ill       " if is_bad else "3rd party "
@@ -177,8 +191,8 @@ def _condition(one: NodeCondition, now_ns: int, look: Look) -> Iterator[str]:
     else:
         told = "no manual at hand says what it means: shown, not scored"
     if told:
-        yield from labelled("            ", told, indent=0, most=2)
-    if one.message:
+        yield from labelled("            ", told, indent=0, most=1 if is_short else 2)
+    if one.message and not is_short:
         yield from labelled("            ", f"says: {one.message}", indent=0, most=2)
     if one.repair_at_ns is not None:
         left_s = (one.repair_at_ns - now_ns) / 1e9
@@ -193,6 +207,13 @@ def _taints(card: NodeCard) -> Iterator[str]:
         text = taint.shown if taint.words is None else f"{taint.shown} ({taint.words})"
         yield from labelled(label, text, most=2)
         label = "          "
+
+
+def _taints_in_a_line(card: NodeCard) -> Iterator[str]:
+    """Their names alone: what they mean stands with the conditions and the cordon."""
+    told = ", ".join(one.shown.removeprefix("node.kubernetes.io/") for one in card.taints)
+    if told:
+        yield from labelled("taints    ", told, most=1)
 
 
 def _cordon(card: NodeCard, look: Look) -> Iterator[str]:
@@ -211,7 +232,7 @@ def cordon_words(cordon: NodeCordon, now_ns: int) -> str:
     return f"{by}{at}{reason}" + (f" ({', '.join(details)})" if details else "")
 
 
-def _xids(card: NodeCard) -> Iterator[str]:
+def _xids(card: NodeCard, most: int) -> Iterator[str]:
     if card.xids is None:
         return
     if not card.xids:
@@ -219,22 +240,22 @@ def _xids(card: NodeCard) -> Iterator[str]:
         return
     newest = sorted(card.xids, key=lambda one: -one.at_ns)
     label = "XIDs      "
-    for one in newest[:MOST_XIDS]:
+    for one in newest[:most]:
         gpu = f" GPU {one.gpu_index}" if one.gpu_index is not None else ""
         pod = f", {one.namespace}/{one.pod}" if one.pod else ""
         yield from labelled(label, f"{date_clock(one.at_ns)} XID {one.xid}{gpu}{pod}", most=1)
         label = "          "
-    if len(newest) > MOST_XIDS:
-        yield from labelled(label, f"and {len(newest) - MOST_XIDS} more in 30 days")
+    if len(newest) > most:
+        yield from labelled(label, f"and {len(newest) - most} more in 30 days")
 
 
-def _past(card: NodeCard) -> Iterator[str]:
+def _past(card: NodeCard, most: int) -> Iterator[str]:
     """What was triaged on this machine before and named the node."""
     label = "past      "
-    for one in (card.incidents or ())[:MOST_INCIDENTS]:
+    for one in (card.incidents or ())[:most]:
         yield from labelled(label, _incident(one), most=1)
         label = "          "
-    more = len(card.incidents or ()) - MOST_INCIDENTS
+    more = len(card.incidents or ()) - most
     if more > 0:
         yield from labelled(label, f"and {counted(more, 'more incident')} triaged here")
 
@@ -258,15 +279,14 @@ def _repeat(card: NodeCard, look: Look) -> Iterator[str]:
 
 def repeat_words(test: RepeatTest) -> str:
     """How many faults, what chance alone would give, and at which rate that was reckoned."""
-    of = f"{test.chance:.2g}" if test.chance < 0.001 else f"{100 * test.chance:.2g}%"
     if test.innocents is None:
-        told = f"{of} of healthy nodes show as many"
+        told = f"chance {test.chance:.2g} for a healthy node"
     else:
-        told = f"{test.innocents:.2g} innocent of {counted(test.nodes or 0, 'node')} show as many"
+        told = f"by chance {test.innocents:.2g} of {counted(test.nodes or 0, 'healthy node')}"
     head = counted(test.faults, "node fault")
     rate = f"at {test.faults_a_node_day:g} a node-day, a default"
-    verdict = "" if test.is_flagged else "; not more than chance gives"
-    return f"{head} in {test.days} days{verdict}: {told} ({rate})"
+    verdict = "" if test.is_flagged else ", no more than chance gives"
+    return f"{head} in {test.days} days{verdict}; {told} ({rate})"
 
 
 def _machine(card: NodeCard) -> Iterator[str]:

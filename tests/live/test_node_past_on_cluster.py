@@ -95,8 +95,21 @@ def test_a_repeat_offender(
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) <= 23, "\n".join(shown)
     assert all(len(line) <= 80 for line in shown)
-    assert any(line.startswith("offender") and "4 node faults in 28 days" in line for line in shown)
+    assert any("4 node faults in 28 days; by chance" in line for line in shown)
     assert any("research/old-0" in line for line in shown)
+
+    nodes.lose_gpus(namespace.cluster, node, left=1)
+    namespace.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+    nodes.kill_at(namespace.cluster, node, datetime.now(UTC) - timedelta(minutes=8))
+    assert 0 == main(["node", node, "--prometheus", url])
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) <= 22, "an ill node in one screen too:\n" + "\n".join(shown)
+    told = " ".join(shown)
+    for word in ("LOST", "dead since", "Ready=Unknown", "cordoned", "XID 79", "past", "offender"):
+        assert word in told
+    assert "More: -v" == shown[-1]
+    assert 0 == main(["node", node, "--prometheus", url, "-v"])
+    assert "Kubelet stopped posting node status" in capsys.readouterr().out
 
     assert 0 == main(["node", node])
     told = capsys.readouterr().out
