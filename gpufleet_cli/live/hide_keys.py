@@ -27,6 +27,9 @@ _FIELD = re.compile(
 _MOST_APART = 200
 """So many lines without one of a key end it: its END was lost."""
 _LONG = 40
+_NEAR = 16
+_ODD = re.compile(rb"=$|^(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9]).{8,}$")
+_MOST_ORPHANS = 64
 
 
 def without_keys(data: bytes) -> tuple[bytes, list[int]]:
@@ -35,7 +38,7 @@ def without_keys(data: bytes) -> tuple[bytes, list[int]]:
         return data, []
     lines = data.split(b"\n")
     found: list[int] = []
-    opened = since = 0
+    opened = since = orphans = 0
     for index, line in enumerate(lines):
         if _MARK in line:
             begin, end = _BEGIN.search(line), _END.search(line)
@@ -47,7 +50,8 @@ def without_keys(data: bytes) -> tuple[bytes, list[int]]:
                 lines[index] = _without_rest(line, begin.end())
                 continue
             if end:
-                if opened == 0 and _upwards(lines, index):
+                orphans += opened == 0
+                if opened == 0 and orphans <= _MOST_ORPHANS and _upwards(lines, index):
                     found.append(index + 1)
                 opened = max(0, opened - 1)
                 continue
@@ -78,12 +82,18 @@ def _cleaned(line: bytes) -> bytes:
 
 
 def _upwards(lines: list[bytes], end: int) -> bool:
-    """The lines above an END whose BEGIN was cut off: only what could be nothing else, and the short last one."""
+    """The lines above an END whose BEGIN was cut off: full ones, and near it also what looks like a last one."""
     changed = False
-    last = end - 1
-    for index in range(last, max(-1, end - _MOST_APART), -1):
+    for index in range(end - 1, max(-1, end - _MOST_APART), -1):
+        if _MARK in lines[index]:
+            continue
         tail = _TAIL.search(lines[index][-600:])
-        if tail is None or (index != last and len(tail.group()) < _LONG):
+        is_near = end - index <= _NEAR
+        if tail is None or not (
+            index == end - 1
+            or len(tail.group()) >= _LONG
+            or (is_near and _ODD.search(tail.group()) is not None)
+        ):
             continue
         lines[index] = _cleaned(lines[index])
         changed = True
