@@ -1,9 +1,8 @@
 _gpufleet_completion() {
-    local IFS=$'
-'
+    local IFS=$'\n'
     COMPREPLY=( $( env COMP_WORDS="${COMP_WORDS[*]}" \
                    COMP_CWORD=$COMP_CWORD \
-                   _GPUFLEET_COMPLETE=complete_bash $1 ) )
+                   _GPUFLEET_COMPLETE=complete_bash "$1" ) )
     return 0
 }
 

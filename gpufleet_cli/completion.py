@@ -28,6 +28,9 @@ _BY_COMMAND = {
     "node": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
     "explain": "job", "doctor": "job", "xid": "xid", "cache": "cache",
 }  # fmt: skip
+_STATES = ("running", "stalled", "aborted", "exited", "unknown")
+_OUTPUTS = {"triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",)}
+_USUAL_OUTPUTS = ("text", "json")
 _FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain"})
 
 Match = tuple[list[str], bool]
@@ -37,19 +40,22 @@ Match = tuple[list[str], bool]
 def answer(environment: dict[str, str]) -> int | None:
     """What the shell wants, written to standard output; None where Typer has to answer."""
     how = environment.get(VARIABLE, "")
+    head = ""
+    if how.startswith("source_"):
+        return _script(how.removeprefix("source_"))
     if how == "complete_bash":
         words = environment.get("COMP_WORDS", "").split("\n")
         words = words[: int(environment.get("COMP_CWORD") or 0) + 1]
         words, cut = _whole(words)
     elif how in ("complete_zsh", "complete_fish"):
         words, cut = environment.get("_TYPER_COMPLETE_ARGS", "").split(" "), 0
-        words = [word for word in words[:-1] if word] + words[-1:]
+        words, head = _apart([word for word in words[:-1] if word] + words[-1:])
     else:
         return None
     found = matches(words, environment)
     if found is None:
         return None
-    names, files_too = found
+    names, files_too = [head + name for name in found[0]], found[1]
     if how == "complete_zsh":
         _write(_for_zsh(names, files_too=files_too))
     elif environment.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
@@ -61,12 +67,30 @@ def answer(environment: dict[str, str]) -> int | None:
 
 def for_kubectl(words: list[str], environment: dict[str, str]) -> int | None:
     """`kubectl_complete-gpufleet WORDS`: names, and a last line for Cobra (4: no files, 0: files too)."""
-    found = matches(["gpufleet", *words], environment)
+    words, head = _apart(["gpufleet", *words])
+    found = matches(words, environment)
     if found is None:
         return None
-    names, files_too = found
+    names, files_too = [head + name for name in found[0]], found[1]
     _write("".join(f"{name}\n" for name in names) + (":0\n" if files_too else ":4\n"))
     return 0
+
+
+def _script(shell: str) -> int | None:
+    from gpufleet_cli.completion_scripts import SCRIPTS
+
+    if shell not in SCRIPTS:
+        return None
+    _write(SCRIPTS[shell])
+    return 0
+
+
+def _apart(words: list[str]) -> tuple[list[str], str]:
+    """`--option=value` as two words, and what the shell wants to see before each name all the same."""
+    option, equals, value = words[-1].partition("=") if words else ("", "", "")
+    if not equals or not option.startswith("--"):
+        return words, ""
+    return [*words[:-1], option, value], f"{option}="
 
 
 def _write(text: str) -> None:
@@ -76,8 +100,19 @@ def _write(text: str) -> None:
 
 def _for_zsh(names: list[str], *, files_too: bool) -> str:
     """A line that the shell evaluates: names of our files hold nothing that a quote would not hold."""
-    told = f"compadd -- {' '.join(_quoted(name) for name in names)}" if names else ""
+    text = "\n".join(names)
+    if len(names) > 1 and not text.translate(_PLAIN):
+        told = (
+            f"compadd -- ${{(f):-'{text}'}}"  # 10,000 words take the shell 170 ms, their lines 10
+        )
+    else:
+        told = f"compadd -- {' '.join(_quoted(name) for name in names)}" if names else ""
     return f"{told}; _files\n" if files_too and told else f"{told or '_files'}\n"
+
+
+_PLAIN = str.maketrans(
+    "", "", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:/@+=\n"
+)
 
 
 def _quoted(name: str) -> str:
@@ -123,6 +158,10 @@ def matches(words: list[str], environment: dict[str, str]) -> Match | None:
                 waits = option
         else:
             given.append(word)
+    if waits in ("-o", "--output", "--state"):
+        outputs = _OUTPUTS.get(given[0], _USUAL_OUTPUTS) if given else _OUTPUTS["triage"]
+        values = _STATES if waits == "--state" else outputs
+        return [value for value in values if value.startswith(current)], False
     if waits:
         kind = _BY_OPTION.get(waits)
         return None if kind is None else (_names(kind, current, options, environment), False)

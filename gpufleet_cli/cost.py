@@ -163,6 +163,25 @@ def daly_interval_s(save_s: float, mtti_s: float) -> float:
     return math.sqrt(2 * save_s * mtti_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save_s
 
 
+def chance_of_at_least(events: int, mean: float) -> float:
+    """The chance of so many events or more where `mean` are expected (Poisson).
+
+    >>> round(chance_of_at_least(2, 6.5e-3 * 28), 5), round(chance_of_at_least(3, 6.5e-3 * 28) * 2048, 1)
+    (0.01468, 1.8)
+    """
+    if events <= 0:
+        return 1.0
+    term = math.exp(-mean)
+    for count in range(1, events + 1):
+        term *= mean / count
+    total, count = 0.0, events
+    while term > total * 1e-16:  # the tail itself: one minus the rest would drown in rounding
+        total += term
+        count += 1
+        term *= mean / count
+    return min(1.0, total)
+
+
 def is_tie(first: float, second: float) -> bool:
     """Two costs within ten per cent of the larger one are a tie.
 

@@ -113,8 +113,34 @@ class XidSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PastIncident:
+    """An incident triaged on this machine that named the node."""
+
+    at_ns: int | None
+    kind: str
+    action: str
+    job: str | None = None
+    namespace: str | None = None
+    xids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatTest:
+    """Whether a node fails more often than chance. `chance` is that of a healthy node to show as many
+    faults in so many days; `innocents` how many of the fleet's `nodes` are expected to."""
+
+    faults: int
+    days: int
+    faults_a_node_day: float
+    chance: float
+    nodes: int | None
+    innocents: float | None
+    is_flagged: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCard:
-    """One node in one screen. `xids` None: no metrics were asked."""
+    """One node in one screen. `xids` None: no metrics were asked; `incidents` None: no history is kept."""
 
     name: str
     context: str | None
@@ -139,6 +165,8 @@ class NodeCard:
     notes: tuple[str, ...]
     missing: tuple[Missing, ...]
     xids: tuple[XidSeen, ...] | None = None
+    incidents: tuple[PastIncident, ...] | None = None
+    repeat: RepeatTest | None = None
 
     @property
     def bad(self) -> tuple[NodeCondition, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,16 @@ def keeps_state() -> bool:
 def cache_folder() -> Path:
     """`gpufleet/` under the user's cache folder, as the platform and XDG name it."""
     return Path(completion.cache_folder(dict(os.environ)))
+
+
+def state_folder() -> Path:
+    """`gpufleet/` under the user's state folder, as the platform and XDG name it."""
+    stated = os.environ.get("XDG_STATE_HOME", "")
+    if stated.startswith("/"):
+        return Path(stated) / "gpufleet"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "gpufleet"
+    return Path.home() / ".local" / "state" / "gpufleet"
 
 
 def wants_color(settings: Settings, *, is_terminal: bool) -> bool:

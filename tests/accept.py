@@ -14,13 +14,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 COMPLETIONS = {"bash": "gpufleet.bash", "zsh": "_gpufleet", "fish": "gpufleet.fish"}
 EXAMPLE = ["triage", "fixtures/train-run-7"]
+_START = "from gpufleet_cli.entry import main; raise SystemExit(main())"
 START, END = "<!-- example:start -->", "<!-- example:end -->"
 
 
 def run(arguments: list[str], **environment: str) -> str:
     """What the program prints, in a look that does not depend on who asks."""
     plain = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "GPUFLEET_NO_STATE": "1", **environment}
-    command = [sys.executable, "-m", "gpufleet_cli", *arguments]
+    command = [sys.executable, "-c", _START, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 3):
         raise SystemExit(f"{' '.join(command)} failed: {done.stderr.strip()}")
@@ -28,7 +29,7 @@ def run(arguments: list[str], **environment: str) -> str:
 
 
 def completion(shell: str) -> str:
-    """The script that Typer generates for one shell."""
+    """The script for one shell, as the program gives it."""
     return run([], _GPUFLEET_COMPLETE=f"source_{shell}").strip() + "\n"
 
 

@@ -10,38 +10,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from completion_names import Way, keep, shell
 
 from gpufleet_cli import completion
 from gpufleet_cli.cli import COMMANDS, main
+from gpufleet_cli.commands.options import STATES
 from gpufleet_cli.live import name_cache
 from gpufleet_cli.live.name_cache import Names
+from gpufleet_cli.render import FORMATS
 
 ROOT = Path(__file__).parents[1]
 FORBIDDEN = ("typer", "rich", "yaml", "pydantic", "kubernetes", "httpx", "msgspec", "click")
-NAMES = Names(
-    nodes=["gpu-node-10", "gpu-node-2", "cpu-1"],
-    jobs=[("train-run-7", "train"), ("train-run-8", "other")],
-    namespaces=["kube-system"],
-)
-
-
-class Way:
-    """As much of an Access as the cache asks for."""
-
-    context = "prod"
 
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
     """Names of the context that the kubeconfig chooses; the environment of a shell."""
-    monkeypatch.delenv("GPUFLEET_NO_STATE")
-    config = tmp_path / "config"
-    config.write_text("apiVersion: v1\ncurrent-context: prod\nkind: Config\n", encoding="utf-8")
-    monkeypatch.setenv("KUBECONFIG", str(config))
-    name_cache.remember(Way(), None, NAMES)  # type: ignore[arg-type]
-    name_cache.remember_contexts(["prod", "arn:aws:eks:us-east-1:1:cluster/a"])
-    name_cache.remember_ranks([0, 1, 2, 3, 10, 11])
-    return dict(os.environ)
+    return keep(monkeypatch, tmp_path)
 
 
 def names(kept: dict[str, str], line: str) -> list[str] | None:
@@ -74,7 +59,10 @@ def names(kept: dict[str, str], line: str) -> list[str] | None:
         ("gpufleet ", None),
         ("gpufleet tri", None),
         ("gpufleet triage --", None),
-        ("gpufleet triage -o ", None),
+        ("gpufleet triage -o ", ["text", "json", "yaml", "markdown", "html"]),
+        ("gpufleet collect -o ", ["json"]),
+        ("gpufleet node --output t", ["text"]),
+        ("gpufleet triage x --state st", ["stalled"]),
     ],
 )
 def test_where_a_name_can_stand(
@@ -88,6 +76,12 @@ def test_where_a_name_can_stand(
         assert all(code.startswith("9") for code in found)
         return
     assert expected == found
+
+
+def test_values_are_those_of_the_program(kept: dict[str, str]) -> None:
+    """What `-o` and `--state` take; completion imports neither."""
+    assert list(FORMATS) == names(kept, "gpufleet triage -o ")
+    assert list(STATES) == names(kept, "gpufleet triage x --state ")
 
 
 def test_no_state_no_names(kept: dict[str, str]) -> None:
@@ -143,21 +137,6 @@ def test_options_that_take_a_value_are_known(capsys: pytest.CaptureFixture[str])
     assert set() == takes - completion.WITH_VALUE
 
 
-def shell(kept: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """An environment whose PATH has our program first."""
-    program = tmp_path / "bin" / "gpufleet"
-    program.parent.mkdir()
-    program.write_text(
-        f"#!{sys.executable} -S\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from gpufleet_cli.entry import main\nstatus = main()\n"
-        "loaded = sorted({name.split('.')[0] for name in sys.modules})\n"
-        "sys.stderr.write(' '.join(loaded))\nraise SystemExit(status)\n",
-        encoding="utf-8",
-    )
-    program.chmod(0o755)
-    return {**kept, "PATH": f"{program.parent}:{kept['PATH']}"}
-
-
 def bash(environment: dict[str, str], *words: str) -> tuple[list[str], str]:
     """What bash's own function offers, and the modules that were loaded for it."""
     script = (
@@ -186,18 +165,29 @@ def test_bash_asks_its_own_function(kept: dict[str, str], tmp_path: Path) -> Non
     assert ["kube-system"] == found
 
 
+def test_what_was_typed_is_never_run(
+    kept: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The beginning of a job's name is the user's own, and zsh evaluates the answer."""
+    typed = "gpufleet triage $(id)}'/train"
+    variables = {"_GPUFLEET_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": typed}
+    assert 0 == completion.answer({**kept, **variables})
+    told = capsys.readouterr().out
+    assert "compadd -- '$(id)}/train-run-7' '$(id)}/train-run-8'; _files\n" == told
+
+
 @pytest.mark.parametrize(
     ("variables", "status", "told"),
     [
         (
             {"_GPUFLEET_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "gpufleet node gpu"},
             0,
-            "compadd -- 'gpu-node-2' 'gpu-node-10'\n",
+            "compadd -- ${(f):-'gpu-node-2\ngpu-node-10'}\n",
         ),
         (
             {"_GPUFLEET_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "gpufleet triage "},
             0,
-            "compadd -- 'train-run-7' 'train-run-8'; _files\n",
+            "compadd -- ${(f):-'train-run-7\ntrain-run-8'}; _files\n",
         ),
         (
             {
@@ -229,18 +219,6 @@ def test_what_zsh_and_fish_are_told(
     """In the form that each evaluates."""
     assert status == completion.answer({**kept, **variables})
     assert told == capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ["zsh", "fish"])
-def test_the_other_shells_take_the_script(name: str) -> None:
-    """Where they are there: the script is read without a complaint."""
-    program = shutil.which(name)
-    if program is None:
-        pytest.skip(f"{name} is not installed")
-    script = {"zsh": "_gpufleet", "fish": "gpufleet.fish"}[name]
-    command = [program, "-n", str(ROOT / "completions" / script)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (0, "") == (done.returncode, done.stderr)
 
 
 def test_kubectl_is_told_in_its_own_form(

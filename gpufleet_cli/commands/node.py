@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,20 +24,27 @@ RIGHTS_S = 0.5
 def node(
     *,
     name: Annotated[str, typer.Argument(metavar="NODE", help="A node's name.")],
+    prometheus: Annotated[
+        str | None, typer.Option(metavar="URL", help="Metrics with the GPUs' XID history.")
+    ] = None,
     settings: Settings,
 ) -> None:
-    """Show one node: gang, GPUs, conditions, cordon, lease.
+    """Show one node: gang, GPUs, XID history, conditions, cordon, lease, past incidents.
 
     Exit status: 0, 4 when nothing could be read, 2 usage.
     """
     output = one_of(settings.output, ("text", "json"))
     from gpufleet_cli.live import rights
     from gpufleet_cli.live.node_look import look_at
-    from gpufleet_cli.render.node_page import node_json, node_text
+    from gpufleet_cli.render.node_json import node_json
+    from gpufleet_cli.render.node_page import node_text
 
     api = connected(settings)
+    from gpufleet_cli.live.stores import node_history
+
     asked = rights.Round(api, rights.to_look_at_nodes())
-    card = look_at(api, name.removeprefix("node/"))
+    card = look_at(api, name.removeprefix("node/"), node_history(api, prometheus))
+    card = _with_past(api, card)
     rights.tell(asked.refused(RIGHTS_S), say)
     _remember(api, settings, (card,))
     emit(node_json(card) if output == "json" else node_text(card, look(settings)))
@@ -49,7 +57,8 @@ def nodes(*, settings: Settings) -> None:
     """
     output = one_of(settings.output, ("text", "json"))
     from gpufleet_cli.live.node_look import look_at_all
-    from gpufleet_cli.render.node_page import nodes_json, nodes_text
+    from gpufleet_cli.render.node_json import nodes_json
+    from gpufleet_cli.render.node_page import nodes_text
 
     api = connected(settings)
     fleet = look_at_all(api)
@@ -58,6 +67,21 @@ def nodes(*, settings: Settings) -> None:
         emit(nodes_json(fleet.cards, fleet.missing))
     else:
         emit(nodes_text(fleet.cards, fleet.missing, look(settings)))
+
+
+def _with_past(api: Api, card: NodeCard) -> NodeCard:
+    """The card with past incidents of this machine, and the test that they and the XIDs allow."""
+    from gpufleet_cli.history import incidents
+    from gpufleet_cli.live.node_look import count_of_nodes
+    from gpufleet_cli.live.node_past import repeat_test
+    from gpufleet_cli.settings import keeps_state
+
+    past = incidents.of_node(incidents.read(), card.name, card.context)
+    test = repeat_test(card.xids, past, now_ns=card.read_at_ns, nodes=None)
+    if test is not None:
+        nodes = count_of_nodes(api)
+        test = repeat_test(card.xids, past, now_ns=card.read_at_ns, nodes=nodes)
+    return replace(card, incidents=tuple(past) if keeps_state() else None, repeat=test)
 
 
 def _remember(api: Api, settings: Settings, cards: Iterable[NodeCard]) -> None:

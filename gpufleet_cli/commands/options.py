@@ -159,6 +159,8 @@ def _install_completion(*, value: bool) -> None:
         install,
     )
 
+    from gpufleet_cli.completion_scripts import SCRIPTS
+
     shell = PurePath(os.environ.get("SHELL", "")).name
     if shell not in ("bash", "zsh", "fish"):
         raise UsageError(
@@ -167,6 +169,7 @@ def _install_completion(*, value: bool) -> None:
         )
     get_completion_inspect_parameters()
     _, place = install(shell=shell, prog_name="gpufleet", complete_var="_GPUFLEET_COMPLETE")
+    place.write_text(SCRIPTS[shell], encoding="utf-8")
     sys.stdout.write(f"{place}: completion for {shell}; a new shell has it\n")
     raise typer.Exit(0)
 

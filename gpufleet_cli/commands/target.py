@@ -68,7 +68,21 @@ def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
         from gpufleet_cli.live.name_cache import remember_ranks
 
         remember_ranks(one.rank for one in found.ranks)
+        _keep(found, read)
     return found
+
+
+def _keep(found: Triage, read: Target) -> None:
+    """The incident into the history; never at the cost of the report."""
+    from gpufleet_cli.history import incidents
+
+    context = (read.manifest or {}).get("context")
+    incident = incidents.of_triage(found, context if isinstance(context, str) else None)
+    try:
+        if incident is not None:
+            incidents.remember(incident)
+    except OSError as exc:
+        say(f"not kept in the history: {incidents.place()}: {(exc.strerror or '').lower()}")
 
 
 def is_job(target: str | None, selector: str | None) -> bool:

@@ -20,6 +20,8 @@ from gpufleet_cli import __version__
 from gpufleet_cli.errors import TargetError
 from gpufleet_cli.facts import Gap
 from gpufleet_cli.live.hide import Hidden, Hider, hide_in_log
+from gpufleet_cli.live.hide_labels import hide_in_labels
+from gpufleet_cli.live.known_secrets import KnownSecrets
 from gpufleet_cli.timestamps import format_ns
 
 SCHEMA = "gpufleet.bundle/v1"
@@ -38,6 +40,8 @@ class BundleWriter:
         self.hidden: list[dict[str, str]] = []
         self.about: dict[str, object] = {}
         self.kept_files = 0
+        self._known = KnownSecrets()
+        self._own: list[dict[str, str]] = []
         self._before = _manifest_in(folder)
         self._lock = threading.Lock()
         self._written_at = time.monotonic()
@@ -79,20 +83,36 @@ class BundleWriter:
 
     def add_log(self, path: str, data: bytes, *, partial: bool = False, **about: object) -> None:
         """Text, line by line without its secrets."""
-        cleaned, hidden = hide_in_log(data)
+        cleaned, hidden = hide_in_log(data, self._known)
         self._write(path, cleaned, hidden, partial=partial, about=about)
 
     def add_objects(self, path: str, objects: Sequence[object]) -> None:
         """Kubernetes objects as one List."""
-        hider = Hider()
+        hider = Hider(self._known)
         cleaned = [hider.cleaned(one, f"items[{index}]") for index, one in enumerate(objects)]
         document = {"apiVersion": "v1", "kind": "List", "items": cleaned}
         self._write(path, msgspec.json.encode(document), hider.hidden)
 
     def add_document(self, path: str, document: object) -> None:
         """Any JSON document."""
-        hider = Hider()
+        hider = Hider(self._known)
         self._write(path, msgspec.json.encode(hider.cleaned(document, "$")), hider.hidden)
+
+    def learn(self, objects: Sequence[object]) -> None:
+        """Secrets of objects that an earlier run wrote: they are looked for in what comes now."""
+        hider = Hider(self._known)
+        for one in objects:
+            hider.cleaned(one, "")
+
+    def know(self, secrets: Iterable[str]) -> None:
+        """Credentials of ours, never to be written."""
+        for one in secrets:
+            self._known.learn(one, is_named=True)
+
+    def add_answer(self, path: str, data: bytes) -> None:
+        """What a metrics server answered, without the secrets in its labels."""
+        cleaned, hidden = hide_in_labels(data, self._known)
+        self._write(path, cleaned, hidden)
 
     def add_bytes(self, path: str, data: bytes, **about: object) -> None:
         """Bytes that cannot be changed without breaking them: a pickle has stacks and sizes, no settings."""
@@ -129,7 +149,7 @@ class BundleWriter:
             entry["partial"] = True
         with self._lock:
             self.files[path] = entry
-            self.hidden.extend({"file": path, **one._asdict()} for one in hidden)
+            self.hidden.extend(one_a_place(path, hidden))
             is_due = time.monotonic() - self._written_at > _EVERY_S
         if is_due:
             self.write_manifest(complete=False)
@@ -151,16 +171,19 @@ class BundleWriter:
         with self._lock:
             self._written_at = time.monotonic()
             gaps = sorted(set(self.gaps), key=lambda gap: (gap.what, gap.why))
+            told = [{"what": g.what, "why": g.why, "would_settle": g.would_settle} for g in gaps]
+            hider = Hider(self._known)
+            own = {**self.about, "missing": told}
+            own = {key: hider.cleaned(value, key) for key, value in own.items()}
+            self._own = one_a_place(MANIFEST, hider.hidden)
+            hidden = _sorted([*self.hidden, *self._own])
             document = {
                 "schema": SCHEMA,
-                **self.about,
+                **own,
                 "complete": complete,
                 "files": dict(sorted(self.files.items())),
-                "missing": [
-                    {"what": g.what, "why": g.why, "would_settle": g.would_settle} for g in gaps
-                ],
-                "hidden": _sorted(self.hidden)[:MOST_HIDDEN],
-                "hidden_count": len(self.hidden),
+                "hidden": hidden[:MOST_HIDDEN],
+                "hidden_count": len(hidden),
                 "tools": tool_versions(),
             }
             replace_file(
@@ -168,8 +191,21 @@ class BundleWriter:
             )
 
     @property
+    def hidden_count(self) -> int:
+        """Places whose text is not in the bundle, as the manifest lists them."""
+        return len(self.hidden) + len(self._own)
+
+    @property
     def size_bytes(self) -> int:
         return sum(int(str(entry["bytes"])) for entry in self.files.values())
+
+
+def one_a_place(path: str, hidden: Iterable[Hidden]) -> list[dict[str, str]]:
+    """One entry for each place of a file; all that was hidden there, in its words."""
+    places: dict[str, dict[str, None]] = {}
+    for one in hidden:
+        places.setdefault(one.where, {})[one.what] = None
+    return [{"file": path, "where": at, "what": ", ".join(what)} for at, what in places.items()]
 
 
 def _sorted(hidden: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -185,8 +185,10 @@ def _about(
 
 def _objects(api: Api, job: Job, attempt: Attempt, sink: BundleWriter) -> dict[str, Node]:
     """Pods with their owners, nodes with their leases; the nodes for those who come next."""
-    if not sink.has(PODS_FILE):
-        pods = [{"apiVersion": "v1", "kind": "Pod", **pod.raw} for pod in attempt.pods]
+    pods = [{"apiVersion": "v1", "kind": "Pod", **pod.raw} for pod in attempt.pods]
+    if sink.has(PODS_FILE):
+        sink.learn([*job.objects, *pods])
+    else:
         sink.add_objects(PODS_FILE, [*job.objects, *queues.beside(api, job, sink), *pods])
     names = sorted({pod.state.node for pod in attempt.pods if pod.state.node is not None})
     if sink.has(NODES_FILE):

@@ -14,7 +14,9 @@ import json
 import re
 from typing import NamedTuple
 
-from gpufleet_cli.redact import HIDDEN, PATTERNS, redact_and_tell
+from gpufleet_cli.live import hide_keys, known_secrets
+from gpufleet_cli.live.known_secrets import KnownSecrets
+from gpufleet_cli.redact import HIDDEN, redact_and_tell, redact_encoded
 
 _KNOWN_ENV = re.compile(
     r"(?:TORCH|NCCL|PET|TORCHELASTIC|LWS|OMPI_COMM|PMI|FI|UCX|GLOO|RCCL|CUDA|NVIDIA|OMP|RAY_ADDRESS|FLIGHT_RECORDER)_\w{1,80}"
@@ -23,15 +25,24 @@ _KNOWN_ENV = re.compile(
     r"|PYTHON(?:UNBUFFERED|FAULTHANDLER)|RENDEZVOUS_(?:ID|BACKEND|ENDPOINT)|HOSTNAME|POD_NAME|POD_NAMESPACE|NODE_NAME|POD_IP"
 )
 _SECRET_KEY = re.compile(
-    r"(?:[\w.-]{0,64}?(?:password|passwd|passphrase|secret[_-]?key|secret[_-]?access[_-]?key|client[_-]?secret"
-    r"|api[_-]?key|access[_-]?key|private[_-]?key|account[_-]?key|[_-]token|authorization|credentials?)|secret|token|pwd)",
+    r"(?:[\w./-]{0,253}?(?:password|passwd|passphrase|secret[_-]?key|secret[_-]?access[_-]?key|client[_-]?secret"
+    r"|api[_-]?key|access[_-]?key|private[_-]?key|account[_-]?key|connection[_-]?string|[_-]token|authorization|credentials?"
+    r"|(?:auth|access|refresh|session|id|bearer|hub|api|sas|bot)token|[_/-](?:dsn|jwt|secret|auth))"
+    r"|secret|token|pwd|auth|dsn|jwt|cookie)",
+    re.IGNORECASE,
+)
+# Words of a variable's name by which its value is looked for elsewhere too.
+_SECRET_WORD = re.compile(
+    r"(?:^|_)(?:PASS|PASSWD|PASSWORD|SECRET|TOKEN|KEY|CREDENTIALS?|AUTH|PWD|LOGIN|DSN|PAT)(?:_|$)",
     re.IGNORECASE,
 )
 _SECRET_OPTION = re.compile(
-    r"--?(?:[\w-]{0,40}[-_])?(?:password|passwd|passphrase|secret|key|token|credentials?|auth|pwd)",
+    r"--?(?:[\w-]{0,40}[-_])?(?:password|passwd|passphrase|pass|secret|key|token|credentials?|auth|pwd)",
     re.IGNORECASE,
 )
-_PEM = next(pattern for pattern in PATTERNS if pattern.name == "private key")
+# `-p 29500` is a port, `mkdir -p /ckpt` a folder; `-u me:secret` has a colon.
+_SHORT_OPTIONS = {"-p": re.compile(r"(?!\d{1,5}$|[-/.~$]).{1,512}"), "-u": re.compile(r"[^/:]+:.+")}
+_SECRET_ARGUMENT = "argument of an option that takes a secret"
 _ENV_WHY = "value of an environment variable"
 _LEAST_CHARS = 8
 _MOST_DEPTH = 60
@@ -58,38 +69,52 @@ _WORDS = tuple(
         "secret", "api_key", "api-key", "apikey", "access_key", "access-key", "accesskey", "private_key",
         "private-key", "privatekey", "account_key", "account-key", "accountkey", "client-key", "pwd",
         "credential", "authorization", "sig=", "signature=", "key=", "?code=", "&code=",
+        "basic ", "%0a%0f%0f", "%0d", "_auth", "_pass", "_key", "_dsn", "_pat", "_login", "0//0g",
+        "gocspx-", "dckr_pat_", "q~", "age-secret", "redis-cli", "mysql", "sshpass", "login ", " -u ",
+        "--user", "connection_string", "connectionstring",
     )
 )  # fmt: skip
 # Words that training logs are full of, and what they are there: `tokens/s`, `author`, `task-3`.
 _COMMON = ((b"token", (b"tokens",)), (b"auth", (b"autho",)), (b"sk-", (b"ask-", b"isk-", b"usk-")))
 _LONG = b"x" * 62
+_MEDIUM = b"x" * 20
 _SHAPE = bytes(
     48 if c in b"123456789" else ord(chr(c).lower()) if c < 128 else c for c in range(256)
 )
 _RUN = bytes(120 if c < 128 and (chr(c).isalnum() or chr(c) in "+/") else 32 for c in range(256))
+_WORD_RUN = bytes(120 if c < 128 and (chr(c).isalnum() or c == 43) else 32 for c in range(256))
 _MOST_SHAPES = 200_000
-_shapes: dict[bytes, bool] = {}
+_NOTHING, _ENCODED, _ALL = 0, 1, 2
+_shapes: dict[bytes, int] = {}
 
 
-def hide_in_log(data: bytes) -> tuple[bytes, list[Hidden]]:
+def hide_in_log(data: bytes, known: KnownSecrets | None = None) -> tuple[bytes, list[Hidden]]:
     """The log without its secrets, and a line number for each. Only lines whose shape holds a word
     that tells are looked at closely: all patterns cost half a second a megabyte."""
     hidden: list[Hidden] = []
-    data = _without_keys(data, hidden)
+    data, at = hide_keys.without_keys(data)
+    hidden += [Hidden(f"line {line}", hide_keys.WHAT) for line in at]
+    if known:
+        data, at = known.in_bytes(data)
+        hidden += [Hidden(f"line {line}", known_secrets.WHAT) for line in at]
     shapes = data.translate(_SHAPE).split(b"\n")
-    suspects = [index for index, shape in enumerate(shapes) if _is_suspect(shape)]
+    suspects = [(index, depth) for index, shape in enumerate(shapes) if (depth := _depth(shape))]
     if not suspects:
         return data, hidden
     lines = data.split(b"\n")
-    for index in suspects:
-        text, kinds = redact_and_tell(lines[index].decode("utf-8", "surrogateescape"))
-        if kinds:
-            lines[index] = text.encode("utf-8", "surrogateescape")
-            hidden.extend(Hidden(f"line {index + 1}", kind) for kind in kinds)
+    for index, depth in suspects:
+        raw = lines[index] if not known else known.in_line(lines[index])
+        if raw is not lines[index]:
+            hidden.append(Hidden(f"line {index + 1}", f"{known_secrets.WHAT} in base64"))
+        look = redact_and_tell if depth == _ALL else redact_encoded
+        text, kinds = look(raw.decode("utf-8", "surrogateescape"))
+        lines[index] = text.encode("utf-8", "surrogateescape") if kinds else raw
+        hidden.extend(Hidden(f"line {index + 1}", kind) for kind in kinds)
     return b"\n".join(lines), hidden
 
 
-def _is_suspect(shape: bytes) -> bool:
+def _depth(shape: bytes) -> int:
+    """How closely a line of this shape is looked at."""
     known = _shapes.get(shape)
     if known is None:
         known = _tells(shape)
@@ -98,32 +123,15 @@ def _is_suspect(shape: bytes) -> bool:
     return known
 
 
-def _tells(shape: bytes) -> bool:
+def _tells(shape: bytes) -> int:
     if any(word in shape for word in _WORDS):
-        return True
+        return _ALL
     for word, common in _COMMON:
         if word in shape and shape.count(word) > sum(shape.count(other) for other in common):
-            return True
-    if b"://" in shape and b"@" in shape:
-        return True
-    return _LONG in shape.translate(_RUN)
-
-
-def _without_keys(data: bytes, hidden: list[Hidden]) -> bytes:
-    """Private keys that stand over several lines, each with its own stamp."""
-    if b"PRIVATE KEY-----" not in data:
-        return data
-    text = data.decode("utf-8", "surrogateescape")
-
-    def hide(match: re.Match[str]) -> str:
-        line = text.count("\n", 0, match.start()) + 1
-        hidden.append(Hidden(f"line {line}", _PEM.name))
-        kept = match.group()
-        start, end = match.start("secret") - match.start(), match.end("secret") - match.start()
-        lines = "\n" * match["secret"].count("\n")  # so that numbers of later lines stay true
-        return f"{kept[:start]}{HIDDEN}{lines}{kept[end:]}"
-
-    return _PEM.regex.sub(hide, text).encode("utf-8", "surrogateescape")
+            return _ALL
+    if (b"://" in shape and b"@" in shape) or _LONG in shape.translate(_RUN):
+        return _ALL
+    return _ENCODED if _MEDIUM in shape.translate(_WORD_RUN) else _NOTHING
 
 
 # --- Objects --------------------------------------------------------------------------------------
@@ -132,8 +140,9 @@ def _without_keys(data: bytes, hidden: list[Hidden]) -> bytes:
 class Hider:
     """Walks objects; remembers texts that it has seen, since the pods of a gang are alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: KnownSecrets | None = None) -> None:
         self.hidden: list[Hidden] = []
+        self.known = KnownSecrets() if known is None else known
         self._seen: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def cleaned(self, value: object, where: str) -> object:
@@ -146,6 +155,10 @@ class Hider:
         if depth > _MOST_DEPTH:
             return None
         if isinstance(value, dict):
+            if value.get("kind") == "Secret":
+                return self._secret(value, where)
+            if _is_named_secret(value):
+                return {**value, "value": self._hide(f"{where}.value", "value of a secret name")}
             return {
                 key: self._entry(key, one, f"{where}.{key}", depth) for key, one in value.items()
             }
@@ -163,9 +176,20 @@ class Hider:
                 name: self._value(str(name), one, f"{where}.{name}", depth)
                 for name, one in value.items()
             }
-        if isinstance(value, str) and len(value) >= 4 and _SECRET_KEY.fullmatch(str(key)):
+        if _is_secret(str(key), value):
+            assert isinstance(value, str)
+            self.known.learn(value, is_named=True)
             return self._hide(where, f"value of {key}")
         return self._walk(value, where, depth + 1)
+
+    def _secret(self, value: dict[object, object], where: str) -> object:
+        """A Secret, as an annotation may hold one: names stay."""
+        return {
+            key: {name: self._hide(f"{where}.{key}.{name}", "data of a Secret") for name in one}
+            if key in ("data", "stringData") and isinstance(one, dict)
+            else self._walk(one, f"{where}.{key}", 1)
+            for key, one in value.items()
+        }
 
     def _variable(self, entry: object, where: str, depth: int) -> object:
         if not isinstance(entry, dict):
@@ -179,24 +203,26 @@ class Hider:
         }
 
     def _value(self, name: str, value: object, where: str, depth: int) -> object:
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value or value == HIDDEN:
             return value
         if _KNOWN_ENV.fullmatch(name) and not _SECRET_KEY.fullmatch(name):
             return self._text(value, where, depth)
+        is_named = _SECRET_KEY.fullmatch(name) or _SECRET_WORD.search(name)
+        self.known.learn(value, is_named=is_named is not None)
         return self._hide(where, _ENV_WHY)
 
     def _list(self, values: list[object], where: str, depth: int) -> list[object]:
         """Also arguments: `--api-key` hides what stands behind it."""
         found: list[object] = []
-        is_secret = False
+        option = ""
         for index, one in enumerate(values):
             place = f"{where}[{index}]"
-            if is_secret and isinstance(one, str) and not one.startswith("--"):
-                found.append(self._hide(place, "argument of an option that takes a secret"))
-                is_secret = False
-                continue
-            found.append(self._walk(one, place, depth + 1))
-            is_secret = isinstance(one, str) and _SECRET_OPTION.fullmatch(one) is not None
+            if option and isinstance(one, str) and _is_secret_behind(option, one):
+                self.known.learn(one.rpartition(":")[2] if option == "-u" else one, is_named=True)
+                found.append(self._hide(place, _SECRET_ARGUMENT))
+            else:
+                found.append(self._walk(one, place, depth + 1))
+            option = one if isinstance(one, str) else ""
         return found
 
     def _text(self, text: str, where: str, depth: int) -> str:
@@ -210,15 +236,43 @@ class Hider:
                 if len(self.hidden) == before:
                     return text
                 return json.dumps(cleaned, separators=(",", ":"), ensure_ascii=False)
-        known = self._seen.get(text)
-        if known is None:
-            known = self._seen[text] = redact_and_tell(text)
-        self.hidden.extend(Hidden(where, kind) for kind in known[1])
-        return known[0]
+        done = self._seen.get(text)
+        if done is None:
+            done = self._seen[text] = self._redacted(text)
+        self.hidden.extend(Hidden(where, kind) for kind in done[1])
+        return done[0]
+
+    def _redacted(self, text: str) -> tuple[str, tuple[str, ...]]:
+        cleaned = self.known.in_text(text) if self.known else text
+        told = () if cleaned is text else (known_secrets.WHAT,)
+        shown, kinds = redact_and_tell(cleaned)
+        return shown, (*told, *kinds)
 
     def _hide(self, where: str, what: str) -> str:
         self.hidden.append(Hidden(where, what))
         return HIDDEN
+
+
+def _is_named_secret(value: dict[object, object]) -> bool:
+    """`{"name": "Authorization", "value": ...}`: headers of a probe, parameters of a volume."""
+    name = value.get("name", value.get("key"))
+    told = value.get("value")
+    return isinstance(name, str) and _is_secret(name, told)
+
+
+def _is_secret(name: str, value: object) -> bool:
+    if not isinstance(value, str) or len(value) < 4 or value == HIDDEN:
+        return False
+    return _SECRET_KEY.fullmatch(name) is not None
+
+
+def _is_secret_behind(option: str, value: str) -> bool:
+    if value == HIDDEN:
+        return False
+    short = _SHORT_OPTIONS.get(option)
+    if short is not None:
+        return short.fullmatch(value) is not None
+    return not value.startswith("--") and _SECRET_OPTION.fullmatch(option) is not None
 
 
 def _document(text: str) -> dict[str, object] | list[object] | None:

@@ -26,7 +26,9 @@ _NOT_OVER = "status.phase!=Succeeded,status.phase!=Failed"
 XidHistory = Callable[[str, Sequence[str], int], tuple[Sequence[XidSeen] | None, Sequence[Missing]]]
 """(node, its addresses, now) -> its XIDs of 30 days: what a metrics source gives, where there is one."""
 
-NO_METRICS = Missing(what="XID history", why="no metrics source was given (--prometheus)")
+NO_METRICS = Missing(
+    what="XID history", why="no --prometheus is given, and no known one is among the Services"
+)
 
 
 def look_at(api: Api, name: str, history: XidHistory | None = None) -> NodeCard:
@@ -85,6 +87,18 @@ def _near(api: Api, name: str) -> str:
     near = [one for one in names if one.startswith(name)][:3]
     near = near or difflib.get_close_matches(name, names, 3, 0.8)
     return f"did you mean {', '.join(near)}?" if near else "gpufleet nodes lists them"
+
+
+def count_of_nodes(api: Api) -> int | None:
+    """How many nodes the cluster has: one is asked for, and the server tells how many remain."""
+    answer = api.get(NODES, {"limit": 1}, kind="nodes", tries=2)
+    found = _object(answer.body) if answer.ok else {}
+    items = js.items(js.at(found, "items"))
+    if not items:
+        return None
+    remaining = js.integer(js.at(found, "metadata", "remainingItemCount"))
+    more = js.text_at(found, "metadata", "continue")
+    return None if more and remaining is None else len(items) + (remaining or 0)
 
 
 def _lease(api: Api, name: str, missing: list[Missing]) -> Object | None:

@@ -54,6 +54,12 @@ def headers_of(access: Access, base: str) -> dict[str, str]:
     return own | dict(access.headers)
 
 
+def secrets_of(access: Access, base: str) -> list[str]:
+    """What a careless server could tell again in its answers: the URL's password, values of headers."""
+    password = urlsplit(base).password
+    return [*([unquote(password)] if password else []), *access.headers.values()]
+
+
 class Tokens:
     """The bearer token of a file or a command."""
 

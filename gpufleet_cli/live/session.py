@@ -133,7 +133,7 @@ def finished(
         size_bytes=sink.size_bytes,
         ranks=about if ranks is None and isinstance(about, int) else ranks,
         missing=len(set(sink.gaps)),
-        hidden=len(sink.hidden),
+        hidden=sink.hidden_count,
         seconds=round(seconds, 3),
         interrupted=interrupted,
     )

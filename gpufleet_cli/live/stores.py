@@ -9,8 +9,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from gpufleet_cli import settings_file
 from gpufleet_cli.errors import SourceError
-from gpufleet_cli.live import known_services, log_store, log_stores, metrics
+from gpufleet_cli.live import known_services, log_store, log_stores, metrics, node_past
 from gpufleet_cli.live.answers import why_not
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
@@ -25,7 +26,9 @@ from gpufleet_cli.live.http_source import (
     Patient,
     through_api_server,
 )
+from gpufleet_cli.live.node_look import XidHistory
 from gpufleet_cli.live.pods import Attempt
+from gpufleet_cli.live.service_access import secrets_of
 from gpufleet_cli.live.service_ref import service_ref
 from gpufleet_cli.live.service_words import Response
 from gpufleet_cli.parsers import json_documents as js
@@ -98,7 +101,7 @@ def gather_metrics(
     tries = ((place, context.access, ask) for place in places[:MOST_TRIED])
     found = _first(api, tries, sink, "metrics of the GPUs", XIDS)
     for path, data in () if found is None else found.files:
-        sink.add_bytes(path, data)
+        sink.add_answer(path, data)
 
 
 def gather_lost_logs(
@@ -160,6 +163,7 @@ def _first(
 ) -> Gathered | None:
     """The first store that answers; what each other one said is a gap."""
     for place, access, ask in tries:
+        sink.know(secrets_of(access, place))
         try:
             with opened(api, place, access) as (fetch, name):
                 found = ask(fetch, name)
@@ -207,6 +211,20 @@ def _nodes(attempt: Attempt, sink: BundleWriter) -> Mapping[str, tuple[str, ...]
                 addresses = (js.text_at(address, "address") for address in told)
                 nodes[name] = tuple(a for a in addresses if a is not None and a != name)
     return nodes
+
+
+def node_history(api: Api, flag: str | None) -> XidHistory | None:
+    """Where a node's XIDs are asked for: as for a job; None where there is no such place."""
+    file = settings_file.load()
+    context = file.of(api.access.context)
+    chosen = choose("prometheus", flag=flag, file=file, context=api.access.context)
+    place = chosen.value if chosen else next(iter(_found(api, (known_services.METRICS,))), None)
+    if place is None:
+        return None
+    opening = partial(opened, api, place, context.access)
+    return lambda node, addresses, now_ns: node_past.xids(
+        opening, node, addresses, now_ns, context.matchers
+    )
 
 
 def _lost(

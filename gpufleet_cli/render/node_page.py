@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from gpufleet_cli.node_card import (
     HeldGang,
@@ -11,7 +10,8 @@ from gpufleet_cli.node_card import (
     NodeCard,
     NodeCondition,
     NodeCordon,
-    XidSeen,
+    PastIncident,
+    RepeatTest,
 )
 from gpufleet_cli.render.clean import clean
 from gpufleet_cli.render.layout import (
@@ -25,34 +25,45 @@ from gpufleet_cli.render.layout import (
     labelled,
     pad,
 )
-from gpufleet_cli.timestamps import format_ns
 
-Json = dict[str, object]
 _DAY_NS = 86_400_000_000_000
 MOST_PODS = 4
 STATE_WIDTH = 27  # `Ready, 1 GPU lost, cordoned`
 MOST_XIDS = 6
+MOST_INCIDENTS = 3
+FEW = 3
+SCREEN = 22  # of 24 lines: the prompt and what stands on standard error have theirs
+MORE = "More: -v"
 
 
 # --- One node -------------------------------------------------------------------------------------
 
 
 def node_text(card: NodeCard, look: Look) -> str:
-    """The card at 80 columns."""
+    """The card at 80 columns; where it is longer than a screen and no -v asks for all, the short form."""
     card = clean(card, unicode=look.unicode)
+    lines = _page(card, look, is_short=False)
+    if len(lines) > SCREEN and not look.verbose:
+        lines = _page(card, look, is_short=True)
+    return look.finish(lines)
+
+
+def _page(card: NodeCard, look: Look, *, is_short: bool) -> list[str]:
     lines = [*_head(card, look), ""]
     lines += _gangs(card)
     lines += _gpus(card, look)
     lines += _lease(card, look)
-    lines += _conditions(card, look)
-    lines += _taints(card)
+    lines += _conditions(card, look, is_short=is_short)
+    lines += _taints_in_a_line(card) if is_short else _taints(card)
     lines += _cordon(card, look)
-    lines += _xids(card)
-    lines += _machine(card)
-    for note in card.notes:
-        lines += labelled("note      ", note, most=2)
-    lines += _not_seen(card.missing)
-    return look.finish(lines)
+    lines += _xids(card, FEW if is_short else MOST_XIDS)
+    lines += _past(card, 1 if is_short else MOST_INCIDENTS)
+    lines += _repeat(card, look)
+    lines += [] if is_short else _machine(card)
+    for note in card.notes[: 2 if is_short else None]:
+        lines += labelled("note      ", note, most=1 if is_short else 2)
+    missing = list(_not_seen(card.missing))
+    return [*lines, *(missing[:1] if is_short else missing), *([MORE] if is_short else [])]
 
 
 def _head(card: NodeCard, look: Look) -> list[str]:
@@ -154,17 +165,21 @@ def _when(ns: int | None, now_ns: int) -> str:
     return clock(ns) if abs(now_ns - ns) < _DAY_NS / 2 else date_clock(ns)
 
 
-def _conditions(card: NodeCard, look: Look) -> Iterator[str]:
+def _conditions(card: NodeCard, look: Look, *, is_short: bool) -> Iterator[str]:
     told = [one for one in card.conditions if one.mark != "fine"]
+    hidden = told[FEW:] if is_short else []
+    told = told[: len(told) - len(hidden)]
     fine = [one.kind for one in card.conditions if one.mark == "fine"]
     for one in told:
-        yield from _condition(one, card.read_at_ns, look)
-    if fine:
+        yield from _condition(one, card.read_at_ns, look, is_short=is_short)
+    if hidden:
+        yield from labelled("          ", f"and {counted(len(hidden), 'more condition')}")
+    if fine and not is_short:
         shown = ", ".join(fine) if look.verbose or not told else counted(len(fine), "other")
         yield from labelled("fine      ", shown, most=None if look.verbose else 2)
 
 
-def _condition(one: NodeCondition, now_ns: int, look: Look) -> Iterator[str]:
+def _condition(one: NodeCondition, now_ns: int, look: Look, *, is_short: bool) -> Iterator[str]:
     is_bad = one.mark == "bad"
     since = f" since {_when(one.since_ns, now_ns)}" if one.since_ns is not None else ""
     label = "ill       " if is_bad else "3rd party "
@@ -176,8 +191,8 @@ def _condition(one: NodeCondition, now_ns: int, look: Look) -> Iterator[str]:
     else:
         told = "no manual at hand says what it means: shown, not scored"
     if told:
-        yield from labelled("            ", told, indent=0, most=2)
-    if one.message:
+        yield from labelled("            ", told, indent=0, most=1 if is_short else 2)
+    if one.message and not is_short:
         yield from labelled("            ", f"says: {one.message}", indent=0, most=2)
     if one.repair_at_ns is not None:
         left_s = (one.repair_at_ns - now_ns) / 1e9
@@ -192,6 +207,13 @@ def _taints(card: NodeCard) -> Iterator[str]:
         text = taint.shown if taint.words is None else f"{taint.shown} ({taint.words})"
         yield from labelled(label, text, most=2)
         label = "          "
+
+
+def _taints_in_a_line(card: NodeCard) -> Iterator[str]:
+    """Their names alone: what they mean stands with the conditions and the cordon."""
+    told = ", ".join(one.shown.removeprefix("node.kubernetes.io/") for one in card.taints)
+    if told:
+        yield from labelled("taints    ", told, most=1)
 
 
 def _cordon(card: NodeCard, look: Look) -> Iterator[str]:
@@ -210,7 +232,7 @@ def cordon_words(cordon: NodeCordon, now_ns: int) -> str:
     return f"{by}{at}{reason}" + (f" ({', '.join(details)})" if details else "")
 
 
-def _xids(card: NodeCard) -> Iterator[str]:
+def _xids(card: NodeCard, most: int) -> Iterator[str]:
     if card.xids is None:
         return
     if not card.xids:
@@ -218,13 +240,53 @@ def _xids(card: NodeCard) -> Iterator[str]:
         return
     newest = sorted(card.xids, key=lambda one: -one.at_ns)
     label = "XIDs      "
-    for one in newest[:MOST_XIDS]:
+    for one in newest[:most]:
         gpu = f" GPU {one.gpu_index}" if one.gpu_index is not None else ""
         pod = f", {one.namespace}/{one.pod}" if one.pod else ""
         yield from labelled(label, f"{date_clock(one.at_ns)} XID {one.xid}{gpu}{pod}", most=1)
         label = "          "
-    if len(newest) > MOST_XIDS:
-        yield from labelled(label, f"and {len(newest) - MOST_XIDS} more in 30 days")
+    if len(newest) > most:
+        yield from labelled(label, f"and {len(newest) - most} more in 30 days")
+
+
+def _past(card: NodeCard, most: int) -> Iterator[str]:
+    """What was triaged on this machine before and named the node."""
+    label = "past      "
+    for one in (card.incidents or ())[:most]:
+        yield from labelled(label, _incident(one), most=1)
+        label = "          "
+    more = len(card.incidents or ()) - most
+    if more > 0:
+        yield from labelled(label, f"and {counted(more, 'more incident')} triaged here")
+
+
+def _incident(one: PastIncident) -> str:
+    at = f"{date_clock(one.at_ns)} " if one.at_ns is not None else ""
+    codes = f" (XID {', '.join(map(str, one.xids))})" if one.xids else ""
+    job = f", {one.namespace}/{one.job}" if one.namespace and one.job else f", {one.job}"
+    return f"{at}{one.kind}{codes}: {one.action}{job if one.job else ''}"
+
+
+def _repeat(card: NodeCard, look: Look) -> Iterator[str]:
+    test = card.repeat
+    if test is None:
+        return
+    if test.is_flagged:
+        yield from _painted("offender  ", repeat_words(test), look, "bad")
+    else:
+        yield from labelled("offender? ", repeat_words(test))
+
+
+def repeat_words(test: RepeatTest) -> str:
+    """How many faults, what chance alone would give, and at which rate that was reckoned."""
+    if test.innocents is None:
+        told = f"chance {test.chance:.2g} for a healthy node"
+    else:
+        told = f"by chance {test.innocents:.2g} of {counted(test.nodes or 0, 'healthy node')}"
+    head = counted(test.faults, "node fault")
+    rate = f"at {test.faults_a_node_day:g} a node-day, a default"
+    verdict = "" if test.is_flagged else ", no more than chance gives"
+    return f"{head} in {test.days} days{verdict}; {told} ({rate})"
 
 
 def _machine(card: NodeCard) -> Iterator[str]:
@@ -289,125 +351,3 @@ def _why(card: NodeCard) -> str:
     if card.cordon is not None:
         return cordon_words(card.cordon, card.read_at_ns)
     return ""
-
-
-# --- JSON -----------------------------------------------------------------------------------------
-
-
-def node_json(card: NodeCard) -> str:
-    return _dump({"node": node_document(clean(card))})
-
-
-def nodes_json(cards: Iterable[NodeCard], missing: Iterable[Missing]) -> str:
-    return _dump(
-        {
-            "nodes": [node_document(clean(card)) for card in cards],
-            "missing": [_missing(one) for one in clean(tuple(missing))],
-        }
-    )
-
-
-def _dump(document: Json) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
-
-
-def node_document(card: NodeCard) -> Json:
-    """Every field of the card by name; times in RFC 3339."""
-    gpus, cordon = card.gpus, card.cordon
-    return {
-        "name": card.name,
-        "context": card.context,
-        "server": card.server,
-        "read_at": _time(card.read_at_ns),
-        "ready": card.ready,
-        "ready_since": _time(card.ready_since_ns),
-        "ill": card.is_ill,
-        "lease": {
-            "renewed_at": _time(card.renewed_ns),
-            "age_seconds": None if card.lease_age_s is None else round(card.lease_age_s, 3),
-            "silent": card.is_silent,
-        },
-        "cordon": None
-        if cordon is None
-        else {
-            "by": cordon.by,
-            "told_by": cordon.told_by,
-            "at": _time(cordon.at_ns),
-            "reason": cordon.reason,
-            "incident": cordon.incident,
-        },
-        "conditions": [_condition_document(one) for one in card.conditions],
-        "taints": [{"taint": one.shown, "meaning": one.words} for one in card.taints],
-        "gpus": {
-            "product": gpus.product,
-            "capacity": gpus.capacity,
-            "allocatable": gpus.allocatable,
-            "lost": gpus.lost,
-            "held": gpus.held,
-            "driver": gpus.driver,
-        },
-        "gangs": [_gang_document(one) for one in card.gangs],
-        "other_pods": card.other_pods,
-        "uid": card.uid,
-        "created_at": _time(card.created_ns),
-        "boot_id": card.boot_id,
-        "provider_id": card.provider_id,
-        "place": card.place,
-        "notes": list(card.notes),
-        "xids": None if card.xids is None else [_xid(one) for one in card.xids],
-        "missing": [_missing(one) for one in card.missing],
-    }
-
-
-def _time(ns: int | None) -> str | None:
-    return None if ns is None else format_ns(ns)
-
-
-def _missing(one: Missing) -> Json:
-    return {"what": one.what, "why": one.why}
-
-
-def _condition_document(one: NodeCondition) -> Json:
-    return {
-        "type": one.kind,
-        "status": one.status,
-        "mark": one.mark,
-        "reason": one.reason,
-        "message": one.message,
-        "since": _time(one.since_ns),
-        "source": one.source,
-        "meaning": one.words,
-        "repair_at": _time(one.repair_at_ns),
-    }
-
-
-def _gang_document(gang: HeldGang) -> Json:
-    return {
-        "kind": gang.kind,
-        "name": gang.name,
-        "namespace": gang.namespace,
-        "size": gang.size,
-        "gpus": gang.gpus,
-        "over": gang.is_over,
-        "ranks_by": gang.ranks_by,
-        "pods": [
-            {
-                "name": pod.name,
-                "phase": pod.phase,
-                "gpus": pod.gpus,
-                "ranks": None if pod.ranks is None else list(range(pod.ranks[0], pod.ranks[1] + 1)),
-            }
-            for pod in gang.pods
-        ],
-    }
-
-
-def _xid(one: XidSeen) -> Json:
-    return {
-        "at": _time(one.at_ns),
-        "xid": one.xid,
-        "gpu_index": one.gpu_index,
-        "pci_bus_id": one.pci_bus_id,
-        "pod": one.pod,
-        "namespace": one.namespace,
-    }

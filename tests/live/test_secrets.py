@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -12,7 +13,8 @@ import pytest
 
 from gpufleet_cli.cli import main
 from gpufleet_cli.live.hide import Hider, hide_in_log
-from live import fake_api
+from gpufleet_cli.live.known_secrets import KnownSecrets
+from live import fake_api, planted
 from live.fake_api import FakeApi
 
 PODS = "/api/v1/namespaces/ml/pods"
@@ -173,3 +175,60 @@ def test_a_deep_object_ends() -> None:
     for _ in range(200):
         deep = [deep]
     assert "x" * 20 not in json.dumps(Hider().cleaned(deep, "$"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"x -----END PRIVATE KEY-----\n" * 20_000,
+        b"x -----BEGIN PRIVATE KEY-----\n" * 20_000,
+        b"-----BEGIN PRIVATE KEY-----\n" + (b"a" * 76 + b"\n") * 50_000,
+        b"login mysql -u a -p" * 10_000,
+        b"postgres://a:" * 10_000,
+        b"A_KEY_" * 30_000 + b"=",
+        b"password=" + b",a" * 50_000,
+        b"Ab1" * 60_000,
+    ],
+    ids=["ends", "begins", "a long body", "options", "URLs", "names", "values", "base64"],
+)
+def test_hostile_logs_take_no_time(data: bytes) -> None:
+    """Nothing in a log makes the looking closely long."""
+    start = time.process_time()
+    hide_in_log(data)
+    assert time.process_time() - start < 3
+
+
+def test_keys_of_two_ranks_that_mix() -> None:
+    """Lines of each hidden to its own end, other lines kept, also where the beginning or the end is lost."""
+    one, two = planted.key_lines("one"), planted.key_lines("two")
+    mixed = [
+        f"[rank{rank}]: {line}"
+        for pair in zip(one, two, strict=True)
+        for rank, line in enumerate(pair)
+    ]
+    said = "[rank2]: step 7 loss 2.1"
+    for lines in (mixed, mixed[3:], mixed[:-3]):
+        text = "\n".join([said, *lines, said]).encode()
+        cleaned, hidden = hide_in_log(text)
+        assert not [line for line in (*one[1:-1], *two[1:-1]) if line.encode() in cleaned]
+        assert 2 == cleaned.count(said.encode())
+        assert hidden
+
+
+def test_what_a_spec_names_as_a_secret_is_found_elsewhere() -> None:
+    """As it is, for a URL, and in base64 wherever it begins; a word of everyday is not."""
+    known = KnownSecrets()
+    hider = Hider(known)
+    env = [
+        {"name": "DB_LOGIN", "value": "s3cr+t/of the=db"},
+        {"name": "A_TOKEN", "value": "training"},
+        {"name": "RUN_NAME", "value": "Meta-Llama-3-70B"},
+    ]
+    hider.cleaned({"env": env}, "pod")
+    for text in ("s3cr+t/of the=db", "s3cr%2Bt%2Fof%20the%3Ddb", "s3cr%2Bt%2Fof+the%3Ddb"):
+        assert [b"said [hidden] ok"] == [hide_in_log(f"said {text} ok".encode(), known)[0]]
+    for before in ("", "a", "ab"):
+        inside = planted.b64(f"{before}s3cr+t/of the=db!").encode()
+        assert inside[4:16] not in hide_in_log(b"blob " + inside + b" ok", known)[0]
+    line = b"training of Meta-Llama-3-70B"
+    assert (line, []) == hide_in_log(line, known)

@@ -160,6 +160,8 @@ DEBIAN_PROGRAMS = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
     "victoria-metrics": "victoria-metrics",
+    "zsh": "zsh",
+    "fish": "fish",
     "kubectl": "kubectl (the client of Kubernetes, from its release page)",
 }
 

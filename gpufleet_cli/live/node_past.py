@@ -1,0 +1,140 @@
+"""A node's past: XIDs of 30 days with the pod that held the GPU, and whether it fails more often than chance.
+
+A node fault is an XID whose cause is no program (the catalogue's layer and role), or a past incident that
+named the node; what comes within an hour is one fault. The chance is a Poisson tail at the fleet's usual
+rate: flagged at 3 in 28 days or 2 in 7, and always with how many healthy nodes would show as many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+
+from gpufleet_cli import xid_catalog
+from gpufleet_cli.cost import chance_of_at_least
+from gpufleet_cli.errors import SourceError
+from gpufleet_cli.evidence import Evidence
+from gpufleet_cli.facts import XidEvent
+from gpufleet_cli.live import metrics
+from gpufleet_cli.live.http_source import Fetch
+from gpufleet_cli.node_card import Missing, PastIncident, RepeatTest, XidSeen
+from gpufleet_cli.parsers import dcgm_metrics, metric_series
+from gpufleet_cli.parsers.dcgm_labels import Gpu, gpu_of, pod_of
+
+NS = 1_000_000_000
+DAY_NS = 86_400 * NS
+HISTORY_DAYS = 30
+FAULTS_A_NODE_DAY = 6.5e-3
+"""Of large fleets of 8-GPU nodes (arXiv 2410.21680); the default where nobody measured one's own."""
+_APART_NS = 3_600 * NS
+_WINDOWS = ((7, 2), (28, 3))
+Opened = Callable[[], AbstractContextManager[tuple[Fetch, str]]]
+
+
+def xids(
+    opened: Opened, node: str, addresses: Sequence[str], now_ns: int, matchers: str | None
+) -> tuple[list[XidSeen] | None, list[Missing]]:
+    """The XIDs of one node's GPUs, oldest first; None where the metrics could not be asked."""
+    begin_ns = now_ns - HISTORY_DAYS * DAY_NS
+    wanted = metrics.Wanted(
+        nodes={node: tuple(one for one in addresses if one != node)},
+        start_ns=begin_ns,
+        end_ns=now_ns,
+    )
+    try:
+        with opened() as (fetch, name):
+            found = metrics.history(fetch, name, wanted, matchers=matchers)
+    except SourceError as exc:
+        return None, [Missing(what="XID history", why=exc.message)]
+    missing = [Missing(what=gap.what, why=gap.why) for gap in found.gaps]
+    if not found.files and missing:
+        return None, missing
+    seen: list[XidSeen] = []
+    for path, data in found.files:
+        undated: list[XidSeen | Missing] = list(_of_file(path, data))
+        seen += [one for one in undated if isinstance(one, XidSeen)]
+        missing += [one for one in undated if isinstance(one, Missing)]
+    return sorted(seen, key=lambda one: (one.at_ns, one.xid)), missing
+
+
+def _of_file(path: str, data: bytes) -> Iterable[XidSeen | Missing]:
+    held: dict[Gpu, list[tuple[int, int, str | None, str | None]]] = {}
+    for series in metric_series.read(data):
+        times = [at for at in series.times if at is not None]
+        if times:
+            pod, namespace, _ = pod_of(series.labels)
+            held.setdefault(gpu_of(series.labels), []).append((times[0], times[-1], pod, namespace))
+    for fact in dcgm_metrics.parse(Evidence(path=path, size_bytes=len(data), content=data)):
+        if not isinstance(fact, XidEvent):
+            continue
+        gpu = f"GPU {fact.gpu_index}" if fact.gpu_index is not None else "a GPU"
+        if fact.at_ns is None:
+            why = "it was there when the samples began"
+            yield Missing(what=f"when XID {fact.xid} of {gpu} came", why=why)
+            continue
+        spans = held.get(Gpu(fact.node, fact.gpu_uuid, fact.pci_bus_id, fact.gpu_index), [])
+        inside = [one for one in spans if one[0] <= fact.at_ns <= one[1] and one[2]]
+        _, _, pod, namespace = inside[0] if inside else (0, 0, None, None)
+        yield XidSeen(
+            at_ns=fact.at_ns,
+            xid=fact.xid,
+            gpu_index=fact.gpu_index,
+            pci_bus_id=fact.pci_bus_id,
+            pod=pod,
+            namespace=namespace,
+        )
+
+
+def is_node_fault(xid: int) -> bool:
+    """Whether the code speaks of the machine: neither a program's fault nor what follows another code.
+
+    >>> [is_node_fault(code) for code in (13, 31, 45, 48, 79)]
+    [False, False, False, True, True]
+    """
+    entry = xid_catalog.xid(xid)
+    return entry.known and entry.layer not in ("app", "unused") and entry.role != "effect"
+
+
+def repeat_test(
+    seen: Sequence[XidSeen] | None,
+    incidents: Sequence[PastIncident],
+    *,
+    now_ns: int,
+    nodes: int | None,
+) -> RepeatTest | None:
+    """Whether the node had more faults than chance gives a healthy one; None without any."""
+    times = [one.at_ns for one in seen or () if is_node_fault(one.xid)]
+    times += [one.at_ns for one in incidents if one.at_ns is not None and one.kind == "hardware"]
+    faults = _apart(times)
+    counts = {
+        days: sum(now_ns - days * DAY_NS <= at <= now_ns for at in faults) for days, _ in _WINDOWS
+    }
+    if not counts[_WINDOWS[-1][0]]:
+        return None
+    flagged = [days for days, least in _WINDOWS if counts[days] >= least]
+    tests = [_test(counts[days], days, nodes, bool(flagged)) for days in flagged or (28,)]
+    return min(tests, key=lambda one: one.chance)
+
+
+def _apart(times: Iterable[int]) -> list[int]:
+    """The first of each group that came within an hour."""
+    kept: list[int] = []
+    last: int | None = None
+    for at in sorted(times):
+        if last is None or at - last > _APART_NS:
+            kept.append(at)
+        last = at
+    return kept
+
+
+def _test(faults: int, days: int, nodes: int | None, is_flagged: bool) -> RepeatTest:
+    chance = chance_of_at_least(faults, FAULTS_A_NODE_DAY * days)
+    return RepeatTest(
+        faults=faults,
+        days=days,
+        faults_a_node_day=FAULTS_A_NODE_DAY,
+        chance=chance,
+        nodes=nodes,
+        innocents=None if nodes is None else nodes * chance,
+        is_flagged=is_flagged,
+    )
