@@ -55,8 +55,17 @@ def _opened(way: Way, place: str, how: Access) -> Iterator[tuple[Fetch, str]]:
         yield connection.fetch, connection.shown
 
 
-def _services(way: Way, kinds: Sequence[str]) -> list[known_services.Candidate]:
-    return [] if way.api is None else stores.candidates(way.api, kinds)
+NONE_GIVEN = "none is given, and no known one is among the Services"
+
+
+def _services(way: Way, kinds: Sequence[str]) -> tuple[list[known_services.Candidate], str]:
+    """Those that the cluster has, and why there is none."""
+    if way.api is None:
+        return [], NONE_GIVEN
+    try:
+        return stores.candidates(way.api, kinds), NONE_GIVEN
+    except SourceError as exc:
+        return [], f"none is given; {exc.message}"
 
 
 def metrics(way: Way, job: Job | None) -> SourceCheck:
@@ -64,11 +73,14 @@ def metrics(way: Way, job: Job | None) -> SourceCheck:
     chosen = choose("prometheus", flag=way.options.prometheus, file=way.file, context=way.context)
     places = [chosen.value] if chosen else []
     source = chosen.source if chosen else stores.FOUND
-    places = places or [str(one.service) for one in _services(way, (known_services.METRICS,))]
+    why_none = ""
+    if not places:
+        found, why_none = _services(way, (known_services.METRICS,))
+        places = [str(one.service) for one in found]
     if not places:
         return SourceCheck(
             source="metrics", ok=False, would_lack=XIDS,
-            what="none is given, and no known one is among the Services",
+            what=why_none,
             action="--prometheus URL or svc:NAMESPACE/NAME:PORT",
         )  # fmt: skip
     now_ns = way.api.now_ns() if way.api is not None else time.time_ns()
@@ -94,14 +106,14 @@ def lost_logs(way: Way, job: Job | None, namespace: str) -> SourceCheck:
         return SourceCheck(
             source="log store", ok=False, what=exc.message, would_lack=LOGS, action=exc.hint or ""
         )
-    addresses = addresses or [
-        log_store.StoreAddress(one.kind, str(one.service))
-        for one in _services(way, ("loki", "victorialogs"))
-    ]
+    why_none = ""
+    if not addresses:
+        found, why_none = _services(way, ("loki", "victorialogs"))
+        addresses = [log_store.StoreAddress(one.kind, str(one.service)) for one in found]
     if not addresses:
         return SourceCheck(
             source="log store", ok=False, would_lack=LOGS,
-            what="none is given, and no known one is among the Services",
+            what=why_none,
             action="--log-store loki+URL or victorialogs+URL",
         )  # fmt: skip
     pods = tuple(pod.name for pod in job.pods[:64]) if job else ()

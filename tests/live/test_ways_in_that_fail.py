@@ -87,9 +87,13 @@ def test_connection_refused(
 
 
 def test_the_token_file_is_gone(
-    fake: FakeApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake: FakeApi,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Named, without a traceback."""
+    """Named, without a traceback; without a kubectl, which goes on without the token."""
+    monkeypatch.setenv("PATH", str(tmp_path))
     place = tmp_path / "gone"
     kubeconfig = fake_api.write_kubeconfig(tmp_path / "k", fake.url, tokenFile=str(place))
     assert str(place) in told(capsys, ["nodes"], "--kubeconfig", str(kubeconfig))
