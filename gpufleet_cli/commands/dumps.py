@@ -12,9 +12,9 @@ from gpufleet_cli.settings import Settings
 def dumps(*, target: TargetArgument = None, live: Live, inputs: Inputs, settings: Settings) -> int:
     """Say from Flight Recorder dumps alone who is behind and who waits."""
     output = one_of(settings.output, ("text", "json"))
-    found = triage_of(target, inputs, live, settings)
-    from gpufleet_cli.render import dumps_table
+    with triage_of(target, inputs, live, settings) as found:
+        from gpufleet_cli.render import dumps_table
 
-    render = dumps_table.render_json if output == "json" else dumps_table.render
-    emit(render(found, look(settings)))
+        render = dumps_table.render_json if output == "json" else dumps_table.render
+        emit(render(found, look(settings)))
     return 0

@@ -23,10 +23,10 @@ def explain(
 ) -> int:
     """Say why one rank is, or is not, the culprit."""
     output = one_of(settings.output, ("text", "json"))
-    found = triage_of(target, inputs, live, settings)
-    from gpufleet_cli.render import explain_card
-    from gpufleet_cli.triage import explain as explain_rank
+    with triage_of(target, inputs, live, settings) as found:
+        from gpufleet_cli.render import explain_card
+        from gpufleet_cli.triage import explain as explain_rank
 
-    render = explain_card.render_json if output == "json" else explain_card.render
-    emit(render(explain_rank(found, rank), look(settings)))
+        render = explain_card.render_json if output == "json" else explain_card.render
+        emit(render(explain_rank(found, rank), look(settings)))
     return 0

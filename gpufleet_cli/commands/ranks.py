@@ -12,9 +12,9 @@ from gpufleet_cli.settings import Settings
 def ranks(*, target: TargetArgument = None, live: Live, inputs: Inputs, settings: Settings) -> int:
     """List every rank with pod, node and GPU, the most silent first."""
     output = one_of(settings.output, ("text", "json"))
-    found = triage_of(target, inputs, live, settings)
-    from gpufleet_cli.render import ranks_table
+    with triage_of(target, inputs, live, settings) as found:
+        from gpufleet_cli.render import ranks_table
 
-    render = ranks_table.render_json if output == "json" else ranks_table.render
-    emit(render(found, look(settings)))
+        render = ranks_table.render_json if output == "json" else ranks_table.render
+        emit(render(found, look(settings)))
     return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,19 +31,22 @@ TargetArgument = Annotated[
 ]
 
 
+@contextmanager
 def triage_of(
     target: str | None, inputs: Inputs, live: Live, settings: Settings, save: str | None = None
-) -> Triage:
-    """Read the target and triage it; a job of the cluster is gathered first."""
+) -> Iterator[Triage]:
+    """Read the target and triage it; a job of the cluster is gathered first. Ctrl-C while it is gathered
+    ends the gathering alone, and is raised once the caller has told what there was."""
     numbers, as_of_ns = inputs.numbers(), inputs.as_of_ns()
     if is_job(target, live.selector):
         from gpufleet_cli.commands.live_target import gathered
 
         with gathered(target, live, settings, save, numbers.watchdog_timeout_s) as (read, found):
             triage = _triaged(read, numbers, as_of_ns)
+        yield triage
         if found.interrupted:
-            say("interrupted: this is what was gathered until then")
-        return triage
+            raise KeyboardInterrupt
+        return
     if save is not None:
         raise UsageError(
             "--save is for a job in the cluster", hint="a target on disk is saved already"
@@ -53,7 +58,7 @@ def triage_of(
 
     if target == "-" and sys.stdin.isatty():
         say("paste the log lines, then press Ctrl-D")
-    return _triaged(read_target(target, follow_links=inputs.follow_links), numbers, as_of_ns)
+    yield _triaged(read_target(target, follow_links=inputs.follow_links), numbers, as_of_ns)
 
 
 def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:

@@ -54,13 +54,13 @@ def triage(
     output = one_of(settings.output, tuple(FORMATS))
     if brief and output != "text":
         raise UsageError("--brief is plain text", hint="leave out -o")
-    found = triage_of(target, inputs, live, settings, save)
-    if brief:
-        from gpufleet_cli.render.brief import render as render_brief
+    with triage_of(target, inputs, live, settings, save) as found:
+        if brief:
+            from gpufleet_cli.render.brief import render as render_brief
 
-        emit(render_brief(found, look(settings)))
-    else:
-        emit(render(found, output, look(settings)))
+            emit(render_brief(found, look(settings)))
+        else:
+            emit(render(found, output, look(settings)))
     return exit_code(found, detailed=detailed_exitcode)
 
 

@@ -343,3 +343,30 @@ def test_interrupted_keeps_what_was_had(
     assert not done.manifest["complete"]
     assert b"step" in done.log("train-1")
     assert 1 == done.out.count("\n")
+
+
+@pytest.mark.parametrize("command", ["triage", "ranks"])
+def test_interrupted_look_tells_what_it_has(
+    command: str,
+    fake: FakeApi,
+    fake_kubeconfig: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Ctrl-C while a job is gathered: the report of what there is, then 130, not the verdict's status."""
+    job(fake, 3)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    from gpufleet_cli.live import sources
+    from gpufleet_cli.live.gather import Sources
+
+    monkeypatch.setattr(sources, "sources_for", lambda *_: Sources(beside=(), after=(interrupt,)))
+    status = main(
+        [command, "train", "-n", "ml", "-o", "json", "--kubeconfig", str(fake_kubeconfig)]
+    )
+    out, err = capsys.readouterr()
+    assert 130 == status
+    assert json.loads(out)
+    assert "gpufleet: interrupted" == err.splitlines()[-1]
