@@ -381,11 +381,14 @@ class LogStream:
             return
         index = len(self.pages) - 1 if is_crowd else known >> PAGE_SHIFT
         at = len(self.pages[index].data) if is_crowd else known & _MASK
+        end = at
         for reach in REACHES if is_crowd else REACHES[:1]:
-            for window in self._merged([(index, max(0, at - reach), at)]):
+            start = max(0, at - reach)
+            for window in self._merged([(index, start, end)]):
                 log_window.read_steps(self, window, newest=wanted, older=STEPS_PER_VOICE)
-            if reach >= at or self._most_steps() >= wanted:
+            if start == 0 or self._most_steps() >= wanted:
                 return
+            end = start
 
     def _most_steps(self) -> int:
         """How many different steps the voice that tells of most has told of."""

@@ -359,6 +359,22 @@ def test_a_large_file_says_the_same_of_its_end() -> None:
     assert all(len(s.points) > 15 for s in series)
 
 
+def test_a_log_of_many_ranks_is_read_back_to_an_earlier_pause() -> None:
+    """Hundreds of ranks compile at once, and their lines fill all that is read of the end; the steps stand
+    before them, and among these one that took eight minutes."""
+    at = [n * 2.0 + (480.0 if n >= 20 else 0.0) for n in range(40)]
+    steps = [(one, f"[rank0]: step: {n} loss: 2.1 grad_norm: 0.5") for n, one in enumerate(at)]
+    tuned = [
+        (600.0 + rank / 1000 + line / 10_000, f"[rank{rank}]:   triton_mm_{line} 0.7683 ms 86.7%")
+        for rank in range(256)
+        for line in range(40)
+    ]
+    text = log_of(steps, tuned)
+    assert len(text) > 2 * log_stream.DENSE_BYTES
+    (series,) = [fact for fact in facts_of(text) if isinstance(fact, Progress)]
+    assert [(point.step, seconds(point.at_ns)) for point in series.points] == list(enumerate(at))
+
+
 def test_the_pace_is_told_where_one_rank_prints_for_all() -> None:
     """Its steps are a small part of a large file, and other lines of its own stand after them."""
     steps = [(n * 30.0, f"[rank0]: step: {n} loss: 2.1 grad_norm: 0.5") for n in range(40)]
