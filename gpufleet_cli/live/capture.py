@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpufleet_cli.live import capture_stacks, dump_gaps, exec_socket, log_depth, threads
+from gpufleet_cli.live import capture_stacks, dump_gaps, exec_socket, log_depth, rights, threads
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.deadline import Deadline
@@ -54,12 +54,11 @@ class _Asked:
 
 def gather(api: Api, job: Job, attempt: Attempt, sink: BundleWriter, *, watchdog: Watchdog) -> None:
     """Fresh dumps into the bundle, then stacks; what was not asked for, and why, among the gaps."""
-    del job
     running = [pod for pod in attempt.pods if pod.state.gpus and why_not(pod) is None]
     now_ns = api.now_ns()
     refusal, left_s = _budget(running, sink, watchdog, now_ns)
     if refusal is None and running:
-        refusal = _no_right(api, running[0])
+        refusal = _no_right(api, job.namespace)
     if refusal is not None:
         sink.gap(WHAT, refusal, SETTLES)
         return
@@ -103,11 +102,10 @@ def _newest(pod: Pod, sink: BundleWriter) -> int | None:
     return None if path is None else log_depth.told_by(sink.read(path)).newest_ns
 
 
-def _no_right(api: Api, pod: Pod) -> str | None:
-    """The API server's own word, on a command that does nothing."""
-    heard = exec_socket.run(api, pod, ("true",))
-    refused = heard.failed is not None and heard.failed.startswith(exec_socket.NOT_ALLOWED)
-    return heard.failed if refused else None
+def _no_right(api: Api, namespace: str) -> str | None:
+    """What the server cannot tell is tried."""
+    asked = rights.review(api, rights.to_exec(namespace))
+    return exec_socket.NO_RIGHT if any(one.allowed is False for one in asked) else None
 
 
 # --- Dumps -----------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 20.0
 MOST_BYTES = 512 << 20
 NOT_ALLOWED = "not allowed"
+NO_RIGHT = f"{NOT_ALLOWED}: needs create and get on pods/exec (gpufleet-capture)"
 NO_FILE = "no such file: no dump was written there (yet)"
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
 
@@ -134,7 +135,7 @@ def _refused(status: int, body: bytes | None) -> str:
     if status == 401:
         return NO_LOGIN
     if status == 403:
-        return f"{NOT_ALLOWED}: needs create and get on pods/exec (gpufleet-capture)"
+        return NO_RIGHT
     return f"exec was refused ({status}): {message[:160]}"
 
 

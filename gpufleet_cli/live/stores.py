@@ -120,8 +120,10 @@ def gather_lost_logs(
     context = file.of(api.access.context)
     chosen = choose("log_store", flag=flag, file=file, context=api.access.context)
     sink.about["log_store_from"] = FOUND if chosen is None else chosen.source
-    what = f"logs of {len(pods) or 'the'} pods that are gone"
-    settles = "the last lines of the ranks that are gone"
+    what = f"logs of {len(pods)} pods that the cluster did not give"
+    if not pods:
+        what = "logs of the pods that are gone"
+    settles = "their last lines"
     try:
         addresses = _log_stores(api, None if chosen is None else chosen.value)
     except SourceError as exc:

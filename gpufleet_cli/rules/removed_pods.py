@@ -14,7 +14,7 @@ from gpufleet_cli.reason.xid_history import window
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import claim
 from gpufleet_cli.rules.node_fault import NODE_EVENTS
-from gpufleet_cli.verdict import Hypothesis, Kind, Remedy
+from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
 
 RULE = "host_fault"
 REMOVAL_EVENTS = frozenset({"Preempted", "Preempting", "Evicted", "TaintManagerEviction"})
@@ -36,27 +36,34 @@ def _by_events(case: Case) -> Iterator[Hypothesis]:
         ):
             continue
         done.add(event.name)
-        yield Hypothesis(
-            kind=Kind.RANK_CRASHED,
-            rule=RULE,
-            summary=f"{event.name} was removed from outside: {event.message[:90]}",
-            claims=(
-                claim(
-                    f"{event.name}: {event.reason}: {event.message[:90]}",
-                    event.origin,
-                    claims.GOOD,
-                    at_ns=event.at_ns,
-                ),
+        yield _removed(
+            event.name,
+            event.message[:90],
+            claim(
+                f"{event.name}: {event.reason}: {event.message[:90]}",
+                event.origin,
+                claims.GOOD,
+                at_ns=event.at_ns,
             ),
-            remedy=Remedy.OUTSIDE,
-            ranks=ranks,
-            pods=() if ranks else (event.name,),
-            onset_ns=event.at_ns,
-            degrades=True,
-            worsens_why="depends on priority and quota",
-            reason_tag="pod removed",
-            would_settle="events of the pod and of its node",
+            ranks,
         )
+
+
+def _removed(pod: str, why: str, shown: Claim, ranks: tuple[int, ...]) -> Hypothesis:
+    return Hypothesis(
+        kind=Kind.RANK_CRASHED,
+        rule=RULE,
+        summary=f"{pod} was removed from outside: {why}",
+        claims=(shown,),
+        remedy=Remedy.OUTSIDE,
+        ranks=ranks,
+        pods=() if ranks else (pod,),
+        onset_ns=shown.at_ns,
+        degrades=True,
+        worsens_why="depends on priority and quota",
+        reason_tag="pod removed",
+        would_settle="events of the pod and of its node",
+    )
 
 
 def _is_sibling(case: Case, event: ClusterEvent) -> bool:
@@ -100,25 +107,14 @@ def hypotheses(case: Case) -> Iterator[Hypothesis]:
         if why is None or pod.node in dead or claims.is_after(case, pod.disrupted_ns):
             continue
         ranks = case.topology.by_pod.get(pod.name, ())
-        yield Hypothesis(
-            kind=Kind.RANK_CRASHED,
-            rule=RULE,
-            summary=f"{pod.name} was removed from outside: {why}.",
-            claims=(
-                claim(
-                    f"{pod.name}: {pod.disruption or pod.reason}{claims.when(pod.disrupted_ns)}",
-                    pod.origin,
-                    claims.STRONG,
-                    at_ns=pod.disrupted_ns,
-                ),
+        yield _removed(
+            pod.name,
+            f"{why}.",
+            claim(
+                f"{pod.name}: {pod.disruption or pod.reason}{claims.when(pod.disrupted_ns)}",
+                pod.origin,
+                claims.STRONG,
+                at_ns=pod.disrupted_ns,
             ),
-            remedy=Remedy.OUTSIDE,
-            ranks=ranks,
-            pods=() if ranks else (pod.name,),
-            onset_ns=pod.disrupted_ns,
-            degrades=True,
-            worsens=None,
-            worsens_why="depends on priority and quota",
-            reason_tag="pod removed",
-            would_settle="events of the pod and of its node",
+            ranks,
         )
