@@ -101,6 +101,8 @@ def test_a_repeat_offender(
     nodes.lose_gpus(namespace.cluster, node, left=1)
     namespace.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
     nodes.kill_at(namespace.cluster, node, datetime.now(UTC) - timedelta(minutes=8))
+    for key in ("unreachable", "unschedulable"):
+        nodes.wait_for_taint(namespace.cluster, node, f"node.kubernetes.io/{key}")
     assert 0 == main(["node", node, "--prometheus", url])
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) <= 22, "an ill node in one screen too:\n" + "\n".join(shown)
