@@ -27,6 +27,8 @@ AGAINST_WAITING = math.log(0.02)
 FLIGHTS_A_STOP = 0.3
 """Hangs in flight for each rank that stops: 43 of 419 against 148 and more (facts: formulas 2)."""
 NO_DUMP_IF_GUILTY = 0.5
+FLIGHT_WORTH_A_WORD = 0.1
+"""Odds of a hang in flight from which on nobody is named for an end of the waiting without a dump."""
 
 
 def claim(
@@ -58,6 +60,11 @@ def flight_odds(case: Case, root: Root) -> float:
     loss = (len(lost_by_chance) + 0.5) / (world + 1)
     some_lost = 1 - (1 - loss) ** len(root.flight)
     return math.log(FLIGHTS_A_STOP * some_lost / NO_DUMP_IF_GUILTY)
+
+
+def may_fly(case: Case, root: Root) -> bool:
+    """Whether an operation in flight explains the waiting nearly as well as the rank without a dump."""
+    return bool(root.flight) and flight_odds(case, root) > math.log(FLIGHT_WORTH_A_WORD)
 
 
 def _unit(case: Case, rank: int) -> tuple[int, ...]:

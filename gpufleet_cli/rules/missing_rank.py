@@ -188,7 +188,7 @@ def _graph_claims(case: Case, touched: tuple[int, ...]) -> list[Found]:
                 )
             )
         elif root.kind == "hidden":
-            single = len(root.ranks) == 1
+            single = len(root.ranks) == 1 and not claims.may_fly(case, root)
             weight = claims.hidden_weight(root)
             if single and set(root.ranks) <= set(graph.unreadable):
                 # It lived when it wrote, and may have entered something else.

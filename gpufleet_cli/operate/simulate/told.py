@@ -242,7 +242,10 @@ def _by_recorders(
     if len(known) < FEW_SEEN * replay.layout.size:
         return pool | guilty | (plan.suspects & among if among else plan.suspects)
     could = {rank for rank in sorted(pool) if _could_be(rank, seen, replay)}
-    alike = plan.suspects or _as_in_flight(plan, seen, replay)
+    # With its own dump gone, a GPU that stands still leaves what a rank that stopped would leave.
+    is_alone_lost = cls is Class.GPU_STALL and not guilty <= seen.dumps
+    suspects = frozenset() if is_alone_lost else plan.suspects
+    alike = suspects or _as_in_flight(plan, seen, replay)
     return frozenset(could) | guilty | (alike & among if among else alike)
 
 
