@@ -63,8 +63,20 @@ def flight_odds(case: Case, root: Root) -> float:
 
 
 def may_fly(case: Case, root: Root) -> bool:
-    """Whether an operation in flight explains the waiting nearly as well as the rank without a dump."""
-    return bool(root.flight) and flight_odds(case, root) > math.log(FLIGHT_WORTH_A_WORD)
+    """Whether an operation in flight explains the waiting nearly as well as the rank without a dump: its
+    log, where it is at hand, would tell that it waited."""
+    if not root.flight or any(_did_not_wait(case, rank) for rank in root.ranks):
+        return False
+    return flight_odds(case, root) > math.log(FLIGHT_WORTH_A_WORD)
+
+
+def _did_not_wait(case: Case, rank: int) -> bool:
+    """Whether it complained of nothing, by its own log, or by the logs of most, which hold no line of it."""
+    if rank in case.witnesses:
+        return False
+    silence = case.silence.get(rank)
+    is_known = silence is not None and silence.known
+    return is_known or len(case.witnesses) > 0.5 * len(case.world)
 
 
 def _unit(case: Case, rank: int) -> tuple[int, ...]:

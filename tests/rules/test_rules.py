@@ -632,3 +632,30 @@ def test_who_was_ended_with_its_node_was_not_lost_by_chance() -> None:
         made = replace(case(hang(size=16)), graph=replace(graph, roots=(root,), missing=missing))
         odds.append(claims.flight_odds(made, root))
     assert odds[0] < odds[1]
+
+
+@pytest.mark.parametrize(
+    ("facts", "missing", "named"),
+    [
+        (hang(size=16, quiet=(), absent=range(1, 16)), (2, 5, 9, 14), False),
+        (hang(size=16, quiet=(5,), absent={*range(1, 16)} - {5}), (2, 5, 9, 14), True),
+        (hang(size=16, quiet=(), absent=(5,)), (2, 5, 9, 14), True),
+        (hang(size=16, quiet=(), absent=range(1, 16)), (5,), True),
+    ],
+    ids=[
+        "many dumps lost",
+        "its log has no timeout",
+        "all others complained",
+        "no other dump lost",
+    ],
+)
+def test_who_may_wait_in_a_hang_in_flight_is_not_named(
+    facts: Sequence[Fact], missing: tuple[int, ...], named: bool
+) -> None:
+    """The waiting leads to rank 5, which left no dump. Where dumps are lost by chance, and no log tells
+    that it did not wait, its operation may as well hang in flight."""
+    graph = silent((5,))
+    root = replace(graph.roots[0], kind=Terminal.HIDDEN, flight=(1, 5))
+    made = replace(case(facts), graph=replace(graph, roots=(root,), missing=missing))
+    ranks = {h.ranks for h in missing_rank.propose(made) if h.claims[0].weight >= claims.FAIR}
+    assert ranks == ({(5,)} if named else {()})
