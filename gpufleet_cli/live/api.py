@@ -1,9 +1,11 @@
-"""Reads from the API server: raw bytes, bounded rate, retries with backoff, a count of what was asked.
+"""Requests to the API server: raw bytes, bounded rate, retries with backoff, a count of what was asked.
 
 One pool of connections for all threads; the number in flight and the rate are ours to bound, since the
 server charges all of it to whoever runs us. A read is retried on 429 (`Retry-After`), on a 5xx that
 came before the body, and on a connection that was reset; never on an answer that is evidence.
 Lists are read in pages of 500, never as client models: one odd object must not cost the list.
+A write (`write`, for `operate` alone) is sent once: whether one that got no answer was done, only a read
+can tell.
 """
 
 from __future__ import annotations
@@ -130,6 +132,28 @@ class Api:
             lambda: self._once(path, None, timeout_s, kind, None, body=body), 2, None
         )
 
+    def write(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        *,
+        content_type: str = "application/json",
+        params: Params | None = None,
+        timeout_s: float = 15.0,
+    ) -> Answer:
+        """One change, sent once, and again only where the server said that it did nothing yet: credentials
+        that had expired. Status 0 means that nobody knows whether it was done."""
+        sent = msgspec.json.encode(body)
+        return self._patiently(
+            lambda: self._once(
+                path, params, timeout_s, "write", None,
+                body=sent, method=method, content_type=content_type,
+            ),
+            1,
+            lambda answer: False,
+        )  # fmt: skip
+
     def _patiently(
         self, once: Callable[[], Answer], tries: int, retries: Callable[[Answer], bool] | None
     ) -> Answer:
@@ -202,6 +226,8 @@ class Api:
         newest: int | None,
         *,
         body: bytes | None = None,
+        method: str | None = None,
+        content_type: str = "application/json",
     ) -> Answer:
         import urllib3
         from urllib3.exceptions import HTTPError, ReadTimeoutError, TimeoutError
@@ -217,9 +243,9 @@ class Api:
             headers["User-Agent"] = f"gpufleet/{__version__}"
             headers["Accept"] = "application/json, */*"
             if body is not None:
-                headers["Content-Type"] = "application/json"
+                headers["Content-Type"] = content_type
             response = self.access.pool.request(
-                "GET" if body is None else "POST",
+                method or ("GET" if body is None else "POST"),
                 url,
                 body=body,
                 headers=headers,
