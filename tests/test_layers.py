@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -81,8 +82,13 @@ def part(name: str) -> str:
     return name.replace(".", "/").split("/")[0]
 
 
-def imports(path: Path, *, lazy: bool = True) -> Iterator[str]:
+@cache
+def imports(path: Path, *, lazy: bool = True) -> tuple[str, ...]:
     """Absolute names of the modules that a file imports, type checking only left out."""
+    return tuple(_imports(path, lazy=lazy))
+
+
+def _imports(path: Path, *, lazy: bool) -> Iterator[str]:
     for node in _nodes(ast.parse(path.read_text(encoding="utf-8")), lazy=lazy):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
