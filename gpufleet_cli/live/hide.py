@@ -69,9 +69,10 @@ _WORDS = tuple(
         "secret", "api_key", "api-key", "apikey", "access_key", "access-key", "accesskey", "private_key",
         "private-key", "privatekey", "account_key", "account-key", "accountkey", "client-key", "pwd",
         "credential", "authorization", "sig=", "signature=", "key=", "?code=", "&code=",
-        "basic ", "%0a%0f%0f", "%0d", "_auth", "_pass", "_key", "_dsn", "_pat", "_login", "0//0g",
-        "gocspx-", "dckr_pat_", "q~", "age-secret", "redis-cli", "mysql", "sshpass", "login ", " -u ",
-        "--user", "connection_string", "connectionstring",
+        "basic ", "%0a%0f%0f", "%0d", "_auth", "_pass", "-pass", "_key", "_dsn", "_pat", "_login", "0//0",
+        "gocspx-", "dckr_pat_", "q~", "age-secret", "redis-cli", "mysql", "mariadb", "mongo", "cqlsh",
+        "sqlcmd", "sshpass", "login ", "-u ", "-u\t", "-u=", "-user", "connection_string", "connection-string",
+        "connectionstring",
     )
 )  # fmt: skip
 # Words that training logs are full of, and what they are there: `tokens/s`, `author`, `task-3`.
