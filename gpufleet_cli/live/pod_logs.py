@@ -145,7 +145,7 @@ def _has_parts(data: bytes) -> bool:
     """Whether a line is longer than the runtime keeps in one: it counts the parts, so that fewer lines
     than were asked for may be a cut tail too."""
     begin = 0
-    while len(data) - begin >= PART_BYTES:
+    while len(data) > PART_BYTES and len(data) - begin >= PART_BYTES:
         end = data.rfind(b"\n", begin, begin + PART_BYTES)
         if end < 0:
             return True
