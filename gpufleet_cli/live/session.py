@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +31,8 @@ from gpufleet_cli.live.deadline import Deadline
 from gpufleet_cli.live.find_job import Job, Wanted, find
 from gpufleet_cli.live.gather import FEW_NODES, Hooks, gather
 from gpufleet_cli.live.pods import Attempt
+
+_MOST_YOUNG = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,19 @@ class Collected:
     interrupted: bool
 
 
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Objects come in by the million and hardly one is in a ring; by default the collector of rings would
+    walk all of them again and again, a tenth of the processor time of a large job."""
+    before = gc.get_threshold()
+    gc.set_threshold(_MOST_YOUNG, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@_few_collections()
 def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     """Gather what is asked for into `place`: a folder, or one file by its name."""
     deadline = Deadline(options.deadline_s)
