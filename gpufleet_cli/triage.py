@@ -37,6 +37,7 @@ from gpufleet_cli.verdict import (
 )
 from gpufleet_cli.weigh import error_lines, weigh
 
+MOST_GROUPS = 4096
 MOST_HARDWARE_EVENTS = 200
 SHOWN_FRAMES = 4
 
@@ -98,7 +99,7 @@ def decide(
     view = job_view(case)
     if view.name is None and target.job is not None:
         view = replace(view, name=target.job, namespace=view.namespace or target.namespace)
-    view = _with_attempts(view, target)
+    view = _with_group(_with_attempts(view, target), target)
     return Triage(
         target_kind=target.kind,
         target_name=target.name,
@@ -129,6 +130,20 @@ def _with_attempts(view: JobView, target: Target) -> JobView:
     own = None if target.manifest is None else target.manifest.get("attempt")
     number = own if type(own) is int and own >= 0 else view.attempt
     return replace(view, attempts=listed, attempt=number) if listed else view
+
+
+def _with_group(view: JobView, target: Target) -> JobView:
+    """Which group of several this is, and how the others were, by a bundle's manifest."""
+    manifest = target.manifest or {}
+    own, listed = manifest.get("group"), manifest.get("groups")
+    if type(own) is not int or not isinstance(listed, list):
+        return view
+    groups = tuple(
+        (one["group"], visible(str(one.get("state"))))
+        for one in listed[:MOST_GROUPS]
+        if isinstance(one, dict) and type(one.get("group")) is int
+    )
+    return replace(view, group=own, groups=groups)
 
 
 def _with_stacks(rows: tuple[RankRow, ...], facts: Sequence[Fact]) -> tuple[RankRow, ...]:
