@@ -15,7 +15,7 @@ WITH_VALUE = frozenset(
         "-o", "--output", "--deadline", "--context", "--kubeconfig", "-n", "--namespace",
         "--as-of", "--world-size", "--gpus-per-node", "--state", "--checkpoint-interval",
         "--last-checkpoint-at", "--last-checkpoint-step", "--step-seconds", "--watchdog-timeout",
-        "--restart", "-l", "--selector", "--attempt", "--at", "--lookback", "--dumps",
+        "--restart", "-l", "--selector", "--attempt", "--group", "--at", "--lookback", "--dumps",
         "--prometheus", "--log-store", "--kernel-logs", "--save", "--to", "--redact-again",
         "--rank", "--class", "--seed", "--ranks", "--lost", "--score",
         "--id", "--kind", "--node", "--action",

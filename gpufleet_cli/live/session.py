@@ -47,6 +47,7 @@ class LiveOptions:
     kubeconfig: str | None = None
     deadline_s: float | None = None
     attempt: int | None = None
+    group: int | None = None
     at_ns: int | None = None
     lookback_s: float = LOOKBACK_S
     dumps: str | None = None
@@ -93,13 +94,15 @@ def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     deadline = Deadline(options.deadline_s)
     api, job = _found(options, deadline, hooks.say)
     attempt = _attempt(api, job, options, hooks.say)
-    job, attempt, told = groups.one_world(api, job, attempt)
-    if told is not None:
-        hooks.say(told)
+    world = groups.one_world(api, job, attempt, options.group)
+    job, attempt = world.job, world.attempt
+    if world.told is not None:
+        hooks.say(world.told)
     is_packed = pack.is_packed(place.name)
     folder = pack.working_folder(place) if is_packed else place
     sink = bundle_writer.open_folder(folder)
     _same_attempt(sink, attempt, folder)
+    sink.about |= world.about
     nodes = [pod.state.node for pod in attempt.pods]
     met = names_met.of_pods(nodes, job.name, job.namespace)
     name_cache.remember(api.access, options.kubeconfig, met)
