@@ -28,7 +28,7 @@ def one_world(api: Api, job: Job, attempt: Attempt) -> tuple[Job, Attempt, str |
         if index is None:
             return job, attempt, None
         groups[index].append(pod)
-    size = _size(attempt.pods)
+    size = size_of_group(attempt.pods)
     if len(groups) < 2:
         return replace(job, gang=size or job.gang), attempt, None
     chosen = _ill(api, groups)
@@ -41,7 +41,8 @@ def one_world(api: Api, job: Job, attempt: Attempt) -> tuple[Job, Attempt, str |
     )
 
 
-def _size(pods: Sequence[Pod]) -> int | None:
+def size_of_group(pods: Sequence[Pod]) -> int | None:
+    """Pods of one group, as each of them says."""
     return next(
         (size for pod in pods if (size := js.integer(pod.marks.get(f"{_LWS}/size"))) is not None),
         None,
