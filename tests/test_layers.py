@@ -25,6 +25,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("bundle", "settings"),
     ("settings_file",),
     ("sources", "parsers"),
+    ("spare_facts",),
+    ("spares",),
     ("reason",),
     ("rules",),
     ("alike",),
@@ -60,7 +62,19 @@ DOORS: dict[str, tuple[str, ...]] = {
     "zstandard": ("unpack", "archive", "live/pack"),
 }
 # Pure: no network, no clock, no environment, no randomness.
-PURE = ("parsers/", "reason/", "rules/", "weigh", "cost", "prices", "recommend", "facts", "verdict")
+PURE = (
+    "parsers/",
+    "reason/",
+    "rules/",
+    "weigh",
+    "cost",
+    "prices",
+    "recommend",
+    "facts",
+    "verdict",
+    "spares",
+    "spare_facts",
+)
 MAY: dict[str, set[str]] = {
     # How many processors may be used; no fact depends on it.
     "parsers/worker_pool": {"os"},

@@ -15,9 +15,7 @@ from gpufleet_cli.operate import gang_marks
 from gpufleet_cli.operate.gang_marks import Mark
 
 LABEL = re.compile(r"(?=.{1,63}$)[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-MARK = Mark(
-    label="ml.a", jobs=("ml/Job/a",), size=4, since="2026-08-20T03:00:00Z", uid="uid-a"
-)
+MARK = Mark(label="ml.a", jobs=("ml/Job/a",), size=4, since="2026-08-20T03:00:00Z", uid="uid-a")
 AS_IT_IS = {
     "gpufleet/gang-job": "ml/Job/a",
     "gpufleet/gang-size": "4",
@@ -65,7 +63,17 @@ def test_a_plain_name_is_the_label(job: tuple[str, str, str], expected: str) -> 
 
 def test_odd_and_long_names_stay_valid_and_apart() -> None:
     """Whatever is cut off or replaced still tells two jobs apart."""
-    names = ["y" * 58, "y" * 200, "y" * 199 + "z", "job-id=a", "job-id_a", "a b", "a/b", "ends-", "Ü"]
+    names = [
+        "y" * 58,
+        "y" * 200,
+        "y" * 199 + "z",
+        "job-id=a",
+        "job-id_a",
+        "a b",
+        "a/b",
+        "ends-",
+        "Ü",
+    ]
     values = [
         gang_marks.label_of(JobRef(namespace="train", kind=kind, name=name))
         for name in names

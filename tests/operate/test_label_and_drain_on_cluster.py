@@ -37,7 +37,9 @@ def kubectl(kubeconfig: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def asked(capsys: pytest.CaptureFixture[str], kubeconfig: Path, *words: str) -> tuple[int, Any, str]:
+def asked(
+    capsys: pytest.CaptureFixture[str], kubeconfig: Path, *words: str
+) -> tuple[int, Any, str]:
     """Exit status, the JSON document (None where standard output is empty) and standard error."""
     capsys.readouterr()
     status = main(["--kubeconfig", str(kubeconfig), "-o", "json", *words])
@@ -49,7 +51,9 @@ def marks(namespace: Namespace, node: str) -> dict[str, str]:
     """Our keys of a node, without the prefix."""
     meta = nodes.read(namespace.cluster, node)["metadata"]
     every = {**meta.get("labels", {}), **meta.get("annotations", {})}
-    return {key.partition("/")[2]: value for key, value in every.items() if key.startswith("gpufleet/")}
+    return {
+        key.partition("/")[2]: value for key, value in every.items() if key.startswith("gpufleet/")
+    }
 
 
 def as_role(namespace: Namespace, role: str, to: Path) -> Path:
@@ -106,11 +110,14 @@ def test_marks_follow_the_gangs(
     assert [{}] * 4 == [marks(namespace, node) for node in made]
 
     status, found, told = asked(capsys, operator, "label-gangs", *scope)
-    assert (0, 2, 3, 0, 0) == (status, *(found[k] for k in ("gangs", "marked", "changed", "cleared")))
+    assert (0, 2, 3, 0, 0) == (
+        status,
+        *(found[k] for k in ("gangs", "marked", "changed", "cleared")),
+    )
     assert 1 == found["not_gangs"]
-    uid = namespace.api.get(
-        namespace.path(f"pytorchjobs/{big}", "/apis/kubeflow.org/v1")
-    )["metadata"]["uid"]
+    uid = namespace.api.get(namespace.path(f"pytorchjobs/{big}", "/apis/kubeflow.org/v1"))[
+        "metadata"
+    ]["uid"]
     first, shared, second, alone = (marks(namespace, node) for node in made)
     full = f"{namespace.name}/PyTorchJob/{big}"
     assert (full, "2", uid) == tuple(first[k] for k in ("gang-job", "gang-size", "gang-uid"))
@@ -118,7 +125,10 @@ def test_marks_follow_the_gangs(
     plain = f"{namespace.name}/pods/job-id={small}"
     assert f"{full},{plain}" == shared["gang-job"]
     assert (first["gang"], uid) == (shared["gang"], shared["gang-uid"])
-    oldest = pods.read(namespace, f"{small}-0")["metadata"], pods.read(namespace, f"{small}-1")["metadata"]
+    oldest = (
+        pods.read(namespace, f"{small}-0")["metadata"],
+        pods.read(namespace, f"{small}-1")["metadata"],
+    )
     by_age = min(oldest, key=lambda meta: (meta["creationTimestamp"], meta["name"]))
     assert (plain, by_age["uid"]) == (second["gang-job"], second["gang-uid"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", second["gang-since"])
@@ -130,7 +140,10 @@ def test_marks_follow_the_gangs(
 
     before = [nodes.read(namespace.cluster, node)["metadata"]["managedFields"] for node in made]
     status, found, _ = asked(capsys, operator, "label-gangs", *scope)
-    assert (0, 0, 0, 0, []) == (status, *(found[k] for k in ("marked", "changed", "cleared", "nodes")))
+    assert (0, 0, 0, 0, []) == (
+        status,
+        *(found[k] for k in ("marked", "changed", "cleared", "nodes")),
+    )
     after = [nodes.read(namespace.cluster, node)["metadata"]["managedFields"] for node in made]
     ours = [[one for one in fields if one["manager"] == "gpufleet"] for fields in before]
     assert ours == [[one for one in fields if one["manager"] == "gpufleet"] for fields in after]
@@ -205,7 +218,9 @@ def test_drain_check_says_what_a_drain_would_do(
         lambda: len(pods.found(namespace, "app=agent")) == 4, "agents are there", within_s=180
     )
     assert "agent" == daemon["metadata"]["name"]
-    mirror = jobs.template(namespace, Shape(gpus=0), annotations={"kubernetes.io/config.mirror": "x"})
+    mirror = jobs.template(
+        namespace, Shape(gpus=0), annotations={"kubernetes.io/config.mirror": "x"}
+    )
     mirror["metadata"].update(name="static", namespace=namespace.name)
     mirror["spec"]["nodeName"] = made[0]
     node_object = nodes.read(namespace.cluster, made[0])
@@ -242,7 +257,9 @@ def test_drain_check_says_what_a_drain_would_do(
     assert "not known" in found["nodes"][0]["gangs"][0]["since_checkpoint_by"]
 
     # the label counts for nothing, the pods do
-    namespace.api.patch(f"/api/v1/nodes/{made[3]}", {"metadata": {"labels": {"gpufleet/gang": "a.b"}}})
+    namespace.api.patch(
+        f"/api/v1/nodes/{made[3]}", {"metadata": {"labels": {"gpufleet/gang": "a.b"}}}
+    )
     assert 0 == asked(capsys, reader, "drain-check", made[3])[0]
 
     # one that goes already, and one that ended, hold nothing more
