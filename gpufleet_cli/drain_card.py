@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gpufleet_cli.node_card import Missing
+from gpufleet_cli.node_card import GangSpares, Missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,31 +56,6 @@ class NotAtStake:
     pods: tuple[str, ...]
     gpus: int
     why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spares:
-    """Whether a gang places once a node is out. `places` None: it cannot be told, and `why` says why.
-
-    `cause` is the one word of a no. `nodes` are a few of the `spare_nodes` that have room and hold none
-    of the gang's pods now.
-    """
-
-    places: bool | None
-    why: str
-    cause: str | None = None
-    nodes: tuple[str, ...] = ()
-    spare_nodes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangSpares:
-    """The answer for one gang."""
-
-    namespace: str
-    kind: str
-    name: str
-    spares: Spares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpufleet_cli.drain_card import Spares
+from gpufleet_cli.node_card import Spares
 from gpufleet_cli.parsers import json_documents as js
 from gpufleet_cli.parsers import kubernetes_gangs
 from gpufleet_cli.parsers.kubernetes_gpus import GPU_RESOURCE

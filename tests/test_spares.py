@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpufleet_cli import spare_facts, spares
-from gpufleet_cli.drain_card import Spares
+from gpufleet_cli.node_card import Spares
 
 GPU = "nvidia.com/gpu"
 H100 = "NVIDIA-H100-80GB-HBM3"

@@ -15,7 +15,6 @@ from gpufleet_cli.settings import Settings, parse_duration
 if TYPE_CHECKING:
     from gpufleet_cli.drain_card import DrainCard
     from gpufleet_cli.live.api import Api
-    from gpufleet_cli.live.drain_look import DrainLook
     from gpufleet_cli.operate.drain_check import Given
 
 DEADLINE_S = 30.0
@@ -94,7 +93,9 @@ def _with_file(flags: Given, context: str | None) -> Given:
 
 
 def _cards(api: Api, names: list[str], given: Given, *, spares: bool) -> list[DrainCard]:
-    from gpufleet_cli.live import drain_look
+    from dataclasses import replace
+
+    from gpufleet_cli.live import drain_look, spare_look
     from gpufleet_cli.operate import drain_check as check
 
     seen = drain_look.look(api, names)
@@ -104,35 +105,10 @@ def _cards(api: Api, names: list[str], given: Given, *, spares: bool) -> list[Dr
         )
         for one in seen.nodes
     ]
-    return _with_spares(api, seen, cards) if spares else cards
-
-
-def _with_spares(api: Api, seen: DrainLook, cards: list[DrainCard]) -> list[DrainCard]:
-    """Each card with the answer for each gang at stake; the fleet is read once for each kind of GPU."""
-    from dataclasses import replace
-
-    from gpufleet_cli.drain_card import GangSpares
-    from gpufleet_cli.live import spare_look
-    from gpufleet_cli.operate.drain_check import shown
-
-    fleets: dict[str | None, spare_look.Fleet] = {}
-    found = []
-    for card, node in zip(cards, seen.nodes, strict=True):
-        product = spare_look.product_of(node.node)
-        at_stake = {(one.namespace, one.kind, one.name) for one in card.gangs}
-        answers = []
-        for gang in seen.gangs_on(card.node):
-            key = gang.job.namespace, gang.job.kind, shown(gang)
-            if key not in at_stake:
-                continue
-            if product not in fleets:
-                fleets[product] = spare_look.fleet(api, product)
-            answer = spare_look.judge(
-                api, gang, seen.objects, fleets[product], out=card.node, product=product
-            )
-            answers.append(GangSpares(namespace=key[0], kind=key[1], name=key[2], spares=answer))
-        found.append(replace(card, spares=tuple(answers)))
-    return found
+    if not spares:
+        return cards
+    fleets = spare_look.Fleets(api)
+    return [replace(card, spares=spare_look.of_node(fleets, seen, card.node)) for card in cards]
 
 
 def _nothing_told(card: DrainCard) -> SourceError | TargetError:

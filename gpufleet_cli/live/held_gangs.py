@@ -41,6 +41,11 @@ class Gang:
     since_ns: int | None
 
     @property
+    def shown(self) -> str:
+        """The job's name; of a LeaderWorkerSet with the group."""
+        return self.job.name if self.group is None else f"{self.job.name} group {self.group}"
+
+    @property
     def living(self) -> tuple[Pod, ...]:
         """Its pods that run or start; what is being deleted goes already."""
         return tuple(pod for pod in self.pods if is_living(pod))
@@ -123,8 +128,8 @@ def _ref(one: Object) -> JobRef | None:
 
 
 def _size(job: JobRef, group: str | None, pods: Sequence[Pod], top: Object | None) -> int | None:
-    """Pods that run together: as the object states, and never fewer than there are."""
-    there = sum(is_living(pod) for pod in pods) or len(pods)
+    """Pods that run together: as the object states, and never fewer than live. Without its word all that
+    there are, ended ones too: one that lives alone may be the last of a gang."""
     stated = None
     if group is not None:
         stated = size_of_group(pods)
@@ -133,7 +138,7 @@ def _size(job: JobRef, group: str | None, pods: Sequence[Pod], top: Object | Non
         stated = js.integer(js.at(top, "spec", "parallelism"))
     elif top is not None and job.job_kind is not None:
         stated = job.job_kind.gang(top)
-    return max(there, stated or 0)
+    return len(pods) if stated is None else max(stated, sum(is_living(pod) for pod in pods))
 
 
 def _uid_of(pods: Sequence[Pod]) -> str | None:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import msgspec
 
 from gpufleet_cli import spare_facts, spares
-from gpufleet_cli.drain_card import Spares
 from gpufleet_cli.live import threads
 from gpufleet_cli.live.api import Api, Listed
+from gpufleet_cli.live.drain_look import DrainLook
 from gpufleet_cli.live.held_gangs import Gang
 from gpufleet_cli.live.kinds import Object
 from gpufleet_cli.live.node_look import GPU_MARKS, NODES
+from gpufleet_cli.node_card import GangSpares, Spares
 from gpufleet_cli.parsers import json_documents as js
 
 _PODS = {
@@ -34,6 +35,37 @@ class Fleet:
     nodes: tuple[Object, ...]
     pods: tuple[Object, ...]
     unread: tuple[str, ...]
+
+
+class Fleets:
+    """The fleet of each kind of GPU, read once and when it is first asked for."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self._known: dict[str | None, Fleet] = {}
+
+    def of(self, product: str | None) -> Fleet:
+        if product not in self._known:
+            self._known[product] = fleet(self.api, product)
+        return self._known[product]
+
+
+def of_node(fleets: Fleets, seen: DrainLook, name: str) -> tuple[GangSpares, ...]:
+    """For each gang that a node holds: whether it places once the node is out."""
+    node = next((one.node for one in seen.nodes if one.name == name), None)
+    product = product_of(node)
+    return tuple(
+        GangSpares(
+            namespace=gang.job.namespace,
+            kind=gang.job.kind,
+            name=gang.shown,
+            spares=judge(
+                fleets.api, gang, seen.objects, fleets.of(product), out=name, product=product
+            ),
+        )
+        for gang in seen.gangs_on(name)
+        if gang.is_gang and name in gang.nodes
+    )
 
 
 def product_of(node: Object | None) -> str | None:

@@ -81,7 +81,7 @@ def _stake(gang: Gang, dying: Sequence[Pod], given: Given, now_ns: int) -> GangA
     return GangAtStake(
         namespace=gang.job.namespace,
         kind=gang.job.kind,
-        name=shown(gang),
+        name=gang.shown,
         size=gang.size,
         pods=tuple(pod.name for pod in dying),
         gpus=gang.gpus,
@@ -90,11 +90,6 @@ def _stake(gang: Gang, dying: Sequence[Pod], given: Given, now_ns: int) -> GangA
         since_ns=gang.since_ns,
         price=price(gang.gpus, age_s, given),
     )
-
-
-def shown(gang: Gang) -> str:
-    """The job's name; of a LeaderWorkerSet with the group."""
-    return gang.job.name if gang.group is None else f"{gang.job.name} group {gang.group}"
 
 
 def _other(gang: Gang, here: Sequence[Pod], living: Sequence[Pod]) -> NotAtStake:
@@ -107,7 +102,7 @@ def _other(gang: Gang, here: Sequence[Pod], living: Sequence[Pod]) -> NotAtStake
     return NotAtStake(
         namespace=gang.job.namespace,
         kind=gang.job.kind,
-        name=shown(gang),
+        name=gang.shown,
         pods=tuple(pod.name for pod in here),
         gpus=sum(pod.state.gpus or 0 for pod in living),
         why=why,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpufleet_cli.drain_card import DrainCard, GangAtStake, GangSpares, NotAtStake, Spares
+from gpufleet_cli.drain_card import DrainCard, GangAtStake, NotAtStake
+from gpufleet_cli.node_card import GangSpares, Spares
 from gpufleet_cli.render.clean import clean
 from gpufleet_cli.render.layout import Look, counted, duration, gpu_hours, labelled
 from gpufleet_cli.timestamps import NS_PER_S, format_ns
@@ -93,7 +94,7 @@ def _document(card: DrainCard) -> Json:
         "read_at": format_ns(card.read_at_ns),
         "gangs": [_gang_document(one) for one in card.gangs],
         "others": [_other_document(one) for one in card.others],
-        **({} if card.spares is None else {"spares": [_spares_of(one) for one in card.spares]}),
+        **({} if card.spares is None else {"spares": [spares_of(one) for one in card.spares]}),
         "missing": [{"what": one.what, "why": one.why} for one in card.missing],
     }
 
@@ -137,7 +138,7 @@ def _other_document(one: NotAtStake) -> Json:
     }
 
 
-def _spares_of(one: GangSpares) -> Json:
+def spares_of(one: GangSpares) -> Json:
     return {
         "job": one.name,
         "namespace": one.namespace,
