@@ -76,6 +76,8 @@ def _node(api: Api, name: str) -> NodePods:
         why = f"{exc.message}{f' ({exc.hint})' if exc.hint else ''}"
         gone = Missing(what="the node", why=why)
         return NodePods(name=name, node=None, pods=(), missing=(gone,))
+    if not missing and js.text_at(node, "metadata", "name") != name:
+        missing.append(Missing(what="the node", why="the answer is no node of this name"))
     pods = node_look.pods_on(api, name, missing)
     return NodePods(name=name, node=node, pods=tuple(pods or ()), missing=tuple(missing))
 

@@ -47,7 +47,7 @@ def _gang(gang: GangAtStake, now_ns: int) -> Iterator[str]:
     age = "" if gang.since_ns is None else f" for {duration((now_ns - gang.since_ns) / NS_PER_S)}"
     text = f"{gang.name} in {gang.namespace} ({gang.kind}): {here}{of} here, {counted(gang.gpus, 'GPU')}"
     yield from labelled("gang      ", f"{text}, {gang.state}{age}")
-    yield from labelled("would lose", f" {price_words(gang)}")
+    yield from labelled("it costs  ", price_words(gang))
 
 
 def price_words(gang: GangAtStake) -> str:

@@ -12,6 +12,8 @@ from gpufleet_cli.live.pods import pods_of
 from gpufleet_cli.node_card import Missing
 from gpufleet_cli.operate import drain_check
 from gpufleet_cli.operate.drain_check import Given
+from gpufleet_cli.render.drain_page import drain_text
+from gpufleet_cli.render.layout import Look
 from gpufleet_cli.timestamps import parse_rfc3339
 
 HIDDEN = Missing(what="pods of other namespaces", why="not allowed in all namespaces; read in ml")
@@ -182,3 +184,18 @@ def test_the_price(
     shown = (price.gpu_hours, price.recompute_gpu_hours, price.restart_gpu_hours)
     assert lost == tuple(None if one is None else round(one, 2) for one in shown)
     assert by in price.since_checkpoint_by
+
+
+def test_the_page_is_a_few_lines() -> None:
+    """The answer first, then the gang, its price, and what to do instead; 80 columns."""
+    pods = [pod("a-0", **JOB), pod("a-1", "n1", **JOB), pod("b-0", gpus=1, owner="Job/b")]
+    card = judged(*pods, given=Given(interval_s=HOUR, interval_by="--checkpoint-interval"))
+    lines = drain_text([card], Look()).splitlines()
+    assert "n0  NOT SAFE: a drain would kill ml/a" == lines[0]
+    assert "  gang      a in ml (Job): 1 pod of 2 here, 16 GPUs, running for 2h" == lines[1]
+    assert "it costs  9.3 GPU-h: 8 GPU-h to recompute (30m, half of" in lines[2]
+    assert any(line.startswith("  b in ml (Job): 1 pod, 1 GPU: one pod, no gang") for line in lines)
+    assert any("gpufleet cordon n0 --reason" in line for line in lines)
+    assert all(len(line) <= 80 for line in lines)
+    assert len(lines) <= 7
+    assert "n0  SAFE: no running gang would die\n" == drain_text([judged()], Look())
