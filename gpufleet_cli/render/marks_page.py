@@ -14,9 +14,11 @@ _WORDS = {"mark": "marked", "change": "changed", "clear": "cleared"}
 
 def marks_text(run: MarkRun, look: Look) -> str:
     run = clean(run, unicode=look.unicode)
-    lines = [_summary(run)]
+    lines = labelled("", _summary(run), indent=0)
     if run.left:
-        lines += labelled("", f"{run.left} marked for gangs of other namespaces: left as they are")
+        lines += labelled(
+            "", f"{counted(run.left, 'node')} left as marked for gangs of other namespaces"
+        )
     shown = run.changes if look.verbose else run.changes[:MOST_SHOWN]
     lines += [_line(one) for one in shown]
     if len(run.changes) > len(shown):
