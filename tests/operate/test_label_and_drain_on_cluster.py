@@ -256,6 +256,21 @@ def test_drain_check_says_what_a_drain_would_do(
     assert (5, None) == (status, found["nodes"][0]["gangs"][0]["would_lose_gpu_hours"])
     assert "not known" in found["nodes"][0]["gangs"][0]["since_checkpoint_by"]
 
+    # a spare is what has six GPUs free; once those are cordoned the gang does not place
+    status, found, _ = asked(capsys, reader, "drain-check", made[0], "--spares")
+    (answer,) = found["nodes"][0]["spares"]
+    assert (big, True, 2, made[2:]) == (
+        answer["job"], answer["places"], answer["spare_nodes"], answer["nodes"],
+    )  # fmt: skip
+    assert 0 == main(["--kubeconfig", str(reader), "node", made[0], "--spares"])
+    assert "a restart places: all 2 pods (12 GPUs) find room" in capsys.readouterr().out
+    for name in made[2:]:
+        kubectl(kubeconfig, "cordon", name)
+    status, found, _ = asked(capsys, reader, "drain-check", made[0], "--spares")
+    (answer,) = found["nodes"][0]["spares"]
+    assert (False, "cordoned") == (answer["places"], answer["cause"])
+    assert "13 more GPUs are free on 2 nodes" in answer["why"]
+
     # the label counts for nothing, the pods do
     namespace.api.patch(
         f"/api/v1/nodes/{made[3]}", {"metadata": {"labels": {"gpufleet/gang": "a.b"}}}
