@@ -128,7 +128,7 @@ def _ref(one: Object) -> JobRef | None:
 
 
 def _size(job: JobRef, group: str | None, pods: Sequence[Pod], top: Object | None) -> int | None:
-    """Pods that run together: as the object states, and never fewer than live. Without its word all that
+    """Pods that run together: as the object states, and never fewer than hold GPUs. Without its word all that
     there are, ended ones too: one that lives alone may be the last of a gang."""
     stated = None
     if group is not None:
@@ -138,7 +138,9 @@ def _size(job: JobRef, group: str | None, pods: Sequence[Pod], top: Object | Non
         stated = js.integer(js.at(top, "spec", "parallelism"))
     elif top is not None and job.job_kind is not None:
         stated = job.job_kind.gang(top)
-    return len(pods) if stated is None else max(stated, sum(is_living(pod) for pod in pods))
+    if stated is None:
+        return len(pods)
+    return max(stated, sum(is_living(pod) and bool(pod.state.gpus) for pod in pods))
 
 
 def _uid_of(pods: Sequence[Pod]) -> str | None:

@@ -27,9 +27,10 @@ _PODS = {
     "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
     "labelSelector": "!pod-template-generation",
 }
+# bytes of the pods that matter: with GPUs, or a head, a launcher, a submitter without one
 _GANG_MARKS = (
     *GPU_MARKS, b"training.kubeflow.org/job-name", b"ray.io/cluster", b"jobset.sigs.k8s.io/jobset-name",
-    b"volcano.sh/job-name", b"leaderworkerset.sigs.k8s.io/name",
+    b"volcano.sh/job-name", b"leaderworkerset.sigs.k8s.io/name", b"ray-job-submitter",
 )  # fmt: skip
 
 
