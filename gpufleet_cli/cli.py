@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -19,9 +19,11 @@ from typer.exceptions import TyperException
 from gpufleet_cli.commands.cache import cache
 from gpufleet_cli.commands.collect import collect
 from gpufleet_cli.commands.doctor import doctor
+from gpufleet_cli.commands.drain_check import drain_check
 from gpufleet_cli.commands.drill import drill
 from gpufleet_cli.commands.dumps import dumps
 from gpufleet_cli.commands.explain import explain
+from gpufleet_cli.commands.label_gangs import label_gangs
 from gpufleet_cli.commands.node import node, nodes
 from gpufleet_cli.commands.options import root_options, splice
 from gpufleet_cli.commands.output import silence
@@ -33,7 +35,9 @@ from gpufleet_cli.errors import ExitCode, GpufleetError
 from gpufleet_cli.plain_text import visible
 
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
-COMMANDS = (triage, collect, ranks, dumps, explain, node, nodes, xid, doctor, drill, cache)
+COMMANDS = (
+    triage, collect, ranks, dumps, explain, node, nodes, drain_check, label_gangs, xid, doctor, drill, cache,
+)  # fmt: skip
 
 _HELP = (
     "Which rank stopped this training job, what is under it, and what to do about it."
@@ -58,8 +62,13 @@ def build() -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(root_options(overview))
     for command in COMMANDS:
-        app.command(command.__name__)(splice(command))
+        app.command(name_of(command))(splice(command))
     return app
+
+
+def name_of(command: Callable[..., Any]) -> str:
+    """The name that a person types: `drain-check`."""
+    return command.__name__.replace("_", "-")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,20 +18,21 @@ WITH_VALUE = frozenset(
         "--restart", "-l", "--selector", "--attempt", "--group", "--at", "--lookback", "--dumps",
         "--prometheus", "--log-store", "--kernel-logs", "--save", "--to", "--redact-again",
         "--rank", "--class", "--seed", "--ranks", "--lost", "--score",
-        "--id", "--kind", "--node", "--action",
+        "--id", "--kind", "--node", "--action", "--since-checkpoint",
     }
 )  # fmt: skip
 _BY_OPTION = {
     "--context": "context", "-n": "namespace", "--namespace": "namespace", "--rank": "rank",
 }  # fmt: skip
 _BY_COMMAND = {
-    "node": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
+    "node": "node", "drain-check": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
     "explain": "job", "doctor": "job", "xid": "xid", "cache": "cache",
 }  # fmt: skip
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
 _OUTPUTS = {"triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",)}
 _USUAL_OUTPUTS = ("text", "json")
 _FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain"})
+_SEVERAL = frozenset({"xid", "drain-check"})
 
 Match = tuple[list[str], bool]
 """The names, and whether files may stand there as well."""
@@ -168,7 +169,7 @@ def matches(words: list[str], environment: dict[str, str]) -> Match | None:
     if current.startswith("-") or not given:
         return None
     kind = _BY_COMMAND.get(given[0])
-    if kind is None or (len(given) > 1 and kind != "xid"):
+    if kind is None or (len(given) > 1 and given[0] not in _SEVERAL):
         return None
     return _names(kind, current, options, environment), given[0] in _FILES_TOO
 

@@ -49,7 +49,7 @@ def one_world(api: Api, job: Job, attempt: Attempt, number: int | None = None) -
         raise _no_group(job, number, groups)
     if not groups:
         return World(job=job, attempt=attempt)
-    size = _size(attempt.pods)
+    size = size_of_group(attempt.pods)
     if len(groups) < 2:
         return World(job=replace(job, gang=size or job.gang), attempt=attempt)
     states = _states(api, groups)
@@ -85,7 +85,8 @@ def _told(chosen: int, states: Mapping[int, str]) -> str:
     return f"{told}; ill too: {shown}{more}; --group {ill[0]} chooses it"
 
 
-def _size(pods: Sequence[Pod]) -> int | None:
+def size_of_group(pods: Sequence[Pod]) -> int | None:
+    """Pods of one group, as each of them says."""
     return next(
         (size for pod in pods if (size := js.integer(pod.marks.get(f"{_LWS}/size"))) is not None),
         None,
