@@ -1,0 +1,37 @@
+"""Asked before anything is changed: do we have the rights that the action takes?
+
+A firm no ends the command with one line, before a write. What could not be asked is tried: the server's own
+answer then tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gpufleet_cli.errors import SourceError
+from gpufleet_cli.live import rights
+from gpufleet_cli.live.api import Api
+from gpufleet_cli.live.rights import Reviewed, Right
+
+
+def require(
+    api: Api, needed: Sequence[Right], say: Callable[[str], None], *, useful: Sequence[Right] = ()
+) -> None:
+    """SourceError (exit 4) where one of `needed` is missing for sure; of `useful` ones a line says so."""
+    found = {one.right: one for one in rights.review(api, (*needed, *useful))}
+    missing = [found[right] for right in needed if found[right].allowed is False]
+    if missing:
+        raise refusal(missing)
+    for right in useful:
+        if found[right].allowed is False:
+            say(f"not allowed: {right.shown}: without it no {right.loses.removeprefix('an ')}")
+
+
+def refusal(missing: Sequence[Reviewed]) -> SourceError:
+    """One line: which rights, and who grants them."""
+    shown = ", ".join(one.right.shown for one in missing)
+    roles = " and ".join(sorted({one.right.role for one in missing}))
+    return SourceError(
+        f"not allowed: {shown}: nothing was changed",
+        hint=f"whoever administers the cluster binds {roles} (deploy/rbac)",
+    )
