@@ -80,13 +80,6 @@ def may_return(
     return go("; ".join(["the gate has passed", *stated]))
 
 
-def lacks(*, may_patch: bool | None) -> str | None:
-    """The right that is missing, where that is sure; one that could not be asked about is tried."""
-    if may_patch is False:
-        return "no right to patch nodes: nothing was changed"
-    return None
-
-
 def _is_another(facts: CordonFacts, first_uid: str | None) -> bool:
     return first_uid is not None and facts.uid != first_uid
 

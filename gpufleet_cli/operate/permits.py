@@ -19,18 +19,23 @@ def require(
 ) -> None:
     """SourceError (exit 4) where one of `needed` is missing for sure; of `useful` ones a line says so."""
     found = {one.right: one for one in rights.review(api, (*needed, *useful))}
-    missing = [found[right] for right in needed if found[right].allowed is False]
-    if missing:
-        raise refusal(missing)
+    lacked = missing(list(found.values()), needed)
+    if lacked:
+        raise refusal(lacked)
     for right in useful:
         if found[right].allowed is False:
             say(f"not allowed: {right.shown}: without it no {right.loses.removeprefix('an ')}")
 
 
-def refusal(missing: Sequence[Reviewed]) -> SourceError:
+def missing(reviews: Sequence[Reviewed], needed: Sequence[Right]) -> list[Reviewed]:
+    """Those of the needed ones that the server firmly says no to."""
+    return [one for one in reviews if one.right in needed and one.allowed is False]
+
+
+def refusal(lacked: Sequence[Reviewed]) -> SourceError:
     """One line: which rights, and who grants them."""
-    shown = ", ".join(one.right.shown for one in missing)
-    roles = " and ".join(sorted({one.right.role for one in missing}))
+    shown = ", ".join(one.right.shown for one in lacked)
+    roles = " and ".join(sorted({one.right.role for one in lacked}))
     return SourceError(
         f"not allowed: {shown}: nothing was changed",
         hint=f"whoever administers the cluster binds {roles} (deploy/rbac)",
