@@ -144,7 +144,7 @@ def _held(one: QueueEntry) -> str:
     if one.gangs is None:
         return "not known"
     if not one.held:
-        return "none: free to be replaced"
+        return "none: free to be replaced" if one.is_cordoned else "none"
     return ", ".join(f"{gang.namespace}/{gang.name} {_state(gang)}" for gang in one.held)
 
 
