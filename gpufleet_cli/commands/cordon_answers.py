@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpufleet_cli.commands.acting import told
@@ -21,13 +22,17 @@ _WORST = (ExitCode.OK, ExitCode.REFUSED, ExitCode.UNREADABLE)
 
 
 def begun(settings: Settings, verb: str, nodes: Sequence[str]) -> Api:
-    """Connected, and with the rights that it takes; a missing one is kept in the audit log."""
+    """Connected, and with the rights that it takes; a missing one is kept in the audit log.
+
+    Asked by name: a role may be bound to some nodes alone.
+    """
     from gpufleet_cli.live import rights
     from gpufleet_cli.operate import audit, permits
 
     api = connected(settings)
     try:
-        permits.require(api, (rights.PATCH_NODES,), say, useful=(rights.WRITE_EVENTS,))
+        needed = [replace(rights.PATCH_NODES, name=node) for node in nodes]
+        permits.require(api, needed, say, useful=(rights.WRITE_EVENTS,))
     except SourceError as exc:
         # No Event: who may not patch a node may not write those either.
         why = f"{', '.join(nodes)}: {exc.message}"

@@ -34,7 +34,7 @@ def missing(reviews: Sequence[Reviewed], needed: Sequence[Right]) -> list[Review
 
 def refusal(lacked: Sequence[Reviewed]) -> SourceError:
     """One line: which rights, and who grants them."""
-    shown = ", ".join(one.right.shown for one in lacked)
+    shown = ", ".join(dict.fromkeys(one.right.shown for one in lacked))
     roles = " and ".join(sorted({one.right.role for one in lacked}))
     return SourceError(
         f"not allowed: {shown}: nothing was changed",
