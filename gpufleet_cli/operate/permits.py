@@ -18,6 +18,11 @@ def require(
     api: Api, needed: Sequence[Right], say: Callable[[str], None], *, useful: Sequence[Right] = ()
 ) -> None:
     """SourceError (exit 4) where one of `needed` is missing for sure; of `useful` ones a line says so."""
+    if api.access.through_kubectl:
+        raise SourceError(
+            "nothing is written through kubectl proxy: nothing was changed",
+            hint="our own way in failed for the reason above; kubectl itself can do it",
+        )
     found = {one.right: one for one in rights.review(api, (*needed, *useful))}
     lacked = missing(list(found.values()), needed)
     if lacked:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 
 from gpufleet_cli.cordon_card import GATE, GateItem
+from gpufleet_cli.errors import SourceError
 from gpufleet_cli.live import rights
 from gpufleet_cli.live.rights import Reviewed
 from gpufleet_cli.operate import cordon_facts, permits
@@ -160,3 +162,10 @@ def test_a_right_that_is_missing(needed: bool | None, other: bool | None) -> Non
         told = permits.refusal(permits.missing(rounds, (rights.PATCH_NODES,)))
         assert "patch nodes" in told.message
         assert "gpufleet-operator" in (told.hint or "")
+
+
+def test_nothing_is_written_through_kubectl_proxy() -> None:
+    """That way is for reads: it refuses a patch, which would look like a right that is missing."""
+    api = SimpleNamespace(access=SimpleNamespace(through_kubectl=True))
+    with pytest.raises(SourceError, match="nothing was changed"):
+        permits.require(api, (rights.PATCH_NODES,), print)  # type: ignore[arg-type]
