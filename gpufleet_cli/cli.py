@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -20,9 +20,11 @@ from gpufleet_cli.commands.cache import cache
 from gpufleet_cli.commands.collect import collect
 from gpufleet_cli.commands.cordon import cordon
 from gpufleet_cli.commands.doctor import doctor
+from gpufleet_cli.commands.drain_check import drain_check
 from gpufleet_cli.commands.drill import drill
 from gpufleet_cli.commands.dumps import dumps
 from gpufleet_cli.commands.explain import explain
+from gpufleet_cli.commands.label_gangs import label_gangs
 from gpufleet_cli.commands.node import node, nodes
 from gpufleet_cli.commands.options import root_options, splice
 from gpufleet_cli.commands.output import silence
@@ -37,7 +39,8 @@ from gpufleet_cli.plain_text import visible
 
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
 COMMANDS = (
-    triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, xid, doctor, drill, cache,
+    triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, drain_check, label_gangs,
+    xid, doctor, drill, cache,
 )  # fmt: skip
 
 _HELP = (
@@ -63,8 +66,13 @@ def build() -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(root_options(overview))
     for command in COMMANDS:
-        app.command(command.__name__)(splice(command))
+        app.command(name_of(command))(splice(command))
     return app
+
+
+def name_of(command: Callable[..., Any]) -> str:
+    """The name that a person types: `drain-check`."""
+    return command.__name__.replace("_", "-")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

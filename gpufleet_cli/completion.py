@@ -15,10 +15,10 @@ WITH_VALUE = frozenset(
         "-o", "--output", "--deadline", "--context", "--kubeconfig", "-n", "--namespace",
         "--as-of", "--world-size", "--gpus-per-node", "--state", "--checkpoint-interval",
         "--last-checkpoint-at", "--last-checkpoint-step", "--step-seconds", "--watchdog-timeout",
-        "--restart", "-l", "--selector", "--attempt", "--at", "--lookback", "--dumps",
+        "--restart", "-l", "--selector", "--attempt", "--group", "--at", "--lookback", "--dumps",
         "--prometheus", "--log-store", "--kernel-logs", "--save", "--to", "--redact-again",
         "--rank", "--class", "--seed", "--ranks", "--lost", "--score",
-        "--id", "--kind", "--node", "--action",
+        "--id", "--kind", "--node", "--action", "--since-checkpoint",
         "--reason", "--incident", "--diagnostics", "--xid-free", "--accept",
     }
 )  # fmt: skip
@@ -26,16 +26,16 @@ _BY_OPTION = {
     "--context": "context", "-n": "namespace", "--namespace": "namespace", "--rank": "rank",
 }  # fmt: skip
 _BY_COMMAND = {
-    "node": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
+    "node": "node", "drain-check": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
     "explain": "job", "doctor": "job", "xid": "xid", "cache": "cache",
     "cordon": "node", "uncordon": "node", "queue": "queue",
 }  # fmt: skip
 _SECOND = {"cache": "refresh", "queue": "done"}
-_MANY = frozenset({"xid", "cordon", "uncordon"})
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
 _OUTPUTS = {"triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",)}
 _USUAL_OUTPUTS = ("text", "json")
 _FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain"})
+_SEVERAL = frozenset({"xid", "drain-check", "cordon", "uncordon"})
 
 Match = tuple[list[str], bool]
 """The names, and whether files may stand there as well."""
@@ -174,7 +174,7 @@ def matches(words: list[str], environment: dict[str, str]) -> Match | None:
     kind = _BY_COMMAND.get(given[0])
     if given[:2] == ["queue", "done"]:
         return _names("node", current, options, environment), False
-    if kind is None or (len(given) > 1 and given[0] not in _MANY):
+    if kind is None or (len(given) > 1 and given[0] not in _SEVERAL):
         return None
     return _names(kind, current, options, environment), given[0] in _FILES_TOO
 

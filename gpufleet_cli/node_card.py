@@ -139,8 +139,34 @@ class RepeatTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spares:
+    """Whether a gang places once a node is out. `places` None: it cannot be told, and `why` says why.
+
+    `cause` is the one word of a no. `nodes` are a few of the `spare_nodes` that have room and hold none
+    of the gang's pods now.
+    """
+
+    places: bool | None
+    why: str
+    cause: str | None = None
+    nodes: tuple[str, ...] = ()
+    spare_nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangSpares:
+    """The answer for one gang."""
+
+    namespace: str
+    kind: str
+    name: str
+    spares: Spares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCard:
-    """One node in one screen. `xids` None: no metrics were asked; `incidents` None: no history is kept."""
+    """One node in one screen. `xids` None: no metrics were asked; `incidents` None: no history is kept;
+    `spares` None: nobody asked."""
 
     name: str
     context: str | None
@@ -167,6 +193,7 @@ class NodeCard:
     xids: tuple[XidSeen, ...] | None = None
     incidents: tuple[PastIncident, ...] | None = None
     repeat: RepeatTest | None = None
+    spares: tuple[GangSpares, ...] | None = None
 
     @property
     def bad(self) -> tuple[NodeCondition, ...]:

@@ -280,8 +280,10 @@ def redact_encoded(text: str) -> Redacted:
 def _by_patterns(text: str, hidden: list[str]) -> str:
     lowered = text.lower()
     for pattern in PATTERNS:
-        if any(hint in lowered for hint in pattern.hints):
-            text = pattern.regex.sub(_hider(pattern.name, hidden), text)
+        for hint in pattern.hints:  # any() would take most of the time of all redacting
+            if hint in lowered:
+                text = pattern.regex.sub(_hider(pattern.name, hidden), text)
+                break
     return text
 
 

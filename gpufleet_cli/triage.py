@@ -6,7 +6,7 @@ Each parser and rule is guarded: one that breaks costs its own part and leaves a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -37,6 +37,7 @@ from gpufleet_cli.verdict import (
 )
 from gpufleet_cli.weigh import error_lines, weigh
 
+MOST_GROUPS = 4096
 MOST_HARDWARE_EVENTS = 200
 SHOWN_FRAMES = 4
 
@@ -98,7 +99,7 @@ def decide(
     view = job_view(case)
     if view.name is None and target.job is not None:
         view = replace(view, name=target.job, namespace=view.namespace or target.namespace)
-    view = _with_attempts(view, target)
+    view = _with_group(_with_attempts(view, target), target)
     return Triage(
         target_kind=target.kind,
         target_name=target.name,
@@ -131,6 +132,20 @@ def _with_attempts(view: JobView, target: Target) -> JobView:
     return replace(view, attempts=listed, attempt=number) if listed else view
 
 
+def _with_group(view: JobView, target: Target) -> JobView:
+    """Which group of several this is, and how the others were, by a bundle's manifest."""
+    manifest = target.manifest or {}
+    own, listed = manifest.get("group"), manifest.get("groups")
+    if type(own) is not int or not isinstance(listed, list):
+        return view
+    groups = tuple(
+        (one["group"], visible(str(one.get("state"))))
+        for one in listed[:MOST_GROUPS]
+        if isinstance(one, dict) and type(one.get("group")) is int
+    )
+    return replace(view, group=own, groups=groups)
+
+
 def _with_stacks(rows: tuple[RankRow, ...], facts: Sequence[Fact]) -> tuple[RankRow, ...]:
     """Beside each rank whose process somebody looked into, where it was."""
     stacks = {fact.rank: fact for fact in facts if isinstance(fact, ProcessStack)}
@@ -153,10 +168,30 @@ def _propose(rule: Rule, case: Case) -> list[Hypothesis]:
     return list(rule.propose(case))
 
 
+def _cited(chosen: Hypothesis | None) -> Callable[[Origin, int | None], bool]:
+    """Whether the chosen hypothesis speaks of the event of this origin and time.
+
+    All codes of one gauge have one origin, its series: only the code of the claim's own time is meant, and
+    a value that was there when the samples began has none, and is the cause of nothing (kubernetes 0.8).
+    """
+    cited: dict[Origin, set[int | None]] = {}
+    for one in () if chosen is None else chosen.claims:
+        if one.origin is not None:
+            cited.setdefault(one.origin, set()).add(one.at_ns)
+
+    def is_cited(origin: Origin, at_ns: int | None) -> bool:
+        times = cited.get(origin, set())
+        return at_ns is not None and (at_ns in times or times == {None})
+
+    return is_cited
+
+
 def _hardware(case: Case, chosen: Hypothesis | None) -> tuple[HardwareEvent, ...]:
     """Every XID and SXID with its role: the chosen cause, a consequence, or unrelated."""
-    cause = set() if chosen is None else {c.origin for c in chosen.claims if c.origin is not None}
-    causes = [p for p in case.xids if p.event.origin in cause and p.reading.role != "effect"]
+    is_cited = _cited(chosen)
+    causes = [
+        p for p in case.xids if is_cited(p.event.origin, p.at_ns) and p.reading.role != "effect"
+    ]
     since = min((p.at_ns for p in causes if p.at_ns is not None), default=case.onset_ns)
     nodes = {p.node for p in causes}
     found = []
@@ -188,7 +223,7 @@ def _hardware(case: Case, chosen: Hypothesis | None) -> tuple[HardwareEvent, ...
             xid=None,
             meaning=f"SXid {switch.event.sxid}, {'Fatal' if switch.event.fatal else 'Non-fatal'}",
             role="cause"
-            if switch.event.origin in cause
+            if is_cited(switch.event.origin, switch.at_ns)
             else "consequence"
             if switch.relevant and switch.node in nodes
             else "unrelated",

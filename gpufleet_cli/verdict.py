@@ -300,6 +300,9 @@ class JobView:
     watchdog_timeout_s: float | None
     ended_ns: int | None = None
     attempts: tuple[AttemptView, ...] = ()
+    group: int | None = None
+    groups: tuple[tuple[int, str], ...] = ()
+    """Of a LeaderWorkerSet: which group this is of, and every group's number and state when it was gathered."""
 
 
 RankStanding = Literal[

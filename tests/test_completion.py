@@ -13,7 +13,7 @@ import pytest
 from completion_names import Way, keep, shell
 
 from gpufleet_cli import completion
-from gpufleet_cli.cli import COMMANDS, main
+from gpufleet_cli.cli import COMMANDS, main, name_of
 from gpufleet_cli.commands.options import STATES
 from gpufleet_cli.live import name_cache
 from gpufleet_cli.live.name_cache import Names
@@ -43,6 +43,11 @@ def names(kept: dict[str, str], line: str) -> list[str] | None:
         ("gpufleet node nothing", []),
         ("gpufleet node a b", None),
         ("gpufleet nodes ", None),
+        ("gpufleet drain-check gpu", ["gpu-node-2", "gpu-node-10"]),
+        ("gpufleet drain-check gpu-node-2 c", ["cpu-1"]),
+        ("gpufleet drain-check --since-checkpoint ", None),
+        ("gpufleet label-gangs -n k", ["kube-system"]),
+        ("gpufleet label-gangs ", None),
         ("gpufleet triage tr", ["train-run-7", "train-run-8"]),
         ("gpufleet triage -n other tr", ["train-run-8"]),
         ("gpufleet triage --namespace=train tr", ["train-run-7"]),
@@ -137,7 +142,7 @@ def test_options_that_take_a_value_are_known(capsys: pytest.CaptureFixture[str])
     """Else their value would be taken for a target."""
     takes: set[str] = set()
     for command in COMMANDS:
-        assert 0 == main([command.__name__, "--help"])
+        assert 0 == main([name_of(command), "--help"])
         for line in capsys.readouterr().out.splitlines():
             found = re.match(r"^  ((?:-\w, )?--[a-z][a-z-]+(?: / -\S+)?)  ?([A-Z]+)\b", line)
             if found:

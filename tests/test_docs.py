@@ -42,15 +42,15 @@ def help_of(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_every_command_is_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     """And in --help, and nowhere else."""
-    names = [command.__name__ for command in cli.COMMANDS]
+    names = [cli.name_of(command) for command in cli.COMMANDS]
     assert names == list(table("command"))
     shown = help_of(capsys=capsys).split("Commands:")[1]
-    assert names == re.findall(r"^  (\w+)  ", shown, re.MULTILINE)
+    assert names == re.findall(r"^  ([\w-]+)  ", shown, re.MULTILINE)
 
 
 def test_every_option_of_the_readme_exists(capsys: pytest.CaptureFixture[str]) -> None:
     """No flag is promised that is not there."""
-    shown = "".join(help_of(command.__name__, capsys=capsys) for command in cli.COMMANDS)
+    shown = "".join(help_of(cli.name_of(command), capsys=capsys) for command in cli.COMMANDS)
     text = README.split("## Development")[0].split("## Use")[1]
     for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)):
         assert option in shown, option

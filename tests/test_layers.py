@@ -19,13 +19,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "timestamps", "plain_text", "completion"),
     ("facts",),
     ("guard", "xid_tables", "step_points", "node_card", "dump_copy"),
-    ("gang_card", "source_check", "cordon_card"),
+    ("gang_card", "mark_card", "drain_card", "source_check", "cordon_card"),
     ("verdict", "xid_catalog", "redact"),
     ("unpack",),
     ("archive", "evidence"),
     ("bundle", "settings"),
     ("settings_file",),
     ("sources", "parsers"),
+    ("spare_facts",),
+    ("spares",),
     ("reason",),
     ("rules",),
     ("alike",),
@@ -61,7 +63,19 @@ DOORS: dict[str, tuple[str, ...]] = {
     "zstandard": ("unpack", "archive", "live/pack"),
 }
 # Pure: no network, no clock, no environment, no randomness.
-PURE = ("parsers/", "reason/", "rules/", "weigh", "cost", "prices", "recommend", "facts", "verdict")
+PURE = (
+    "parsers/",
+    "reason/",
+    "rules/",
+    "weigh",
+    "cost",
+    "prices",
+    "recommend",
+    "facts",
+    "verdict",
+    "spares",
+    "spare_facts",
+)
 MAY: dict[str, set[str]] = {
     # How many processors may be used; no fact depends on it.
     "parsers/worker_pool": {"os"},

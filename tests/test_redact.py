@@ -138,9 +138,9 @@ def test_hidden_kinds_are_told() -> None:
 )  # fmt: skip
 def test_hostile_text_takes_no_time(text: str) -> None:
     """No pattern backtracks without bound."""
-    start = time.perf_counter()
+    start = time.process_time()
     redact(text)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 def test_line_of_a_private_key_without_its_frame() -> None:

@@ -19,6 +19,7 @@ class Live:
 
     selector: str | None
     attempt: int | None
+    group: int | None
     at: str | None
     lookback: str
     dumps: str | None
@@ -48,6 +49,7 @@ class Live:
             kubeconfig=settings.kubeconfig,
             deadline_s=settings.deadline_s,
             attempt=self.attempt,
+            group=self.group,
             at_ns=time_ns(self.at, "--at"),
             lookback_s=parse_duration(self.lookback, "--lookback"),
             dumps=self.dumps,
@@ -67,6 +69,10 @@ def live_options(  # a signature to splice, never called
     ] = None,
     attempt: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="The attempt that is meant, from 0.")
+    ] = None,
+    group: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="The group of a LeaderWorkerSet that is meant."),
     ] = None,
     at: Annotated[
         str | None, typer.Option(metavar="TIME", help="The attempt that ran then.")

@@ -27,6 +27,9 @@ def node(
     prometheus: Annotated[
         str | None, typer.Option(metavar="URL", help="Metrics with the GPUs' XID history.")
     ] = None,
+    spares: Annotated[
+        bool, typer.Option("--spares", help="Also: would its gang find room without it?")
+    ] = False,
     settings: Settings,
 ) -> None:
     """Show one node: gang, GPUs, XID history, conditions, cordon, lease, past incidents.
@@ -45,6 +48,11 @@ def node(
     asked = rights.Round(api, rights.to_look_at_nodes())
     card = look_at(api, name.removeprefix("node/"), node_history(api, prometheus))
     card = _with_past(api, card)
+    if spares:
+        from gpufleet_cli.live import drain_look, spare_look
+
+        seen = drain_look.look(api, [card.name])
+        card = replace(card, spares=spare_look.of_node(spare_look.Fleets(api), seen, card.name))
     rights.tell(asked.refused(RIGHTS_S), say)
     _remember(api, settings, (card,))
     emit(node_json(card) if output == "json" else node_text(card, look(settings)))

@@ -9,17 +9,16 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from gpufleet_cli import settings_file
 from gpufleet_cli.errors import GpufleetError, UsageError
 from gpufleet_cli.live import (
     access,
+    doctor_dumps,
     doctor_job,
     doctor_stores,
     find_job,
     rights,
-    sources,
     threads,
 )
 from gpufleet_cli.live.api import Api
@@ -28,7 +27,7 @@ from gpufleet_cli.live.doctor_stores import Way
 from gpufleet_cli.live.find_job import Job, Wanted
 from gpufleet_cli.live.rights import Reviewed
 from gpufleet_cli.live.session import LiveOptions
-from gpufleet_cli.settings_file import SettingsFile, choose
+from gpufleet_cli.settings_file import SettingsFile
 from gpufleet_cli.source_check import CheckUp, SourceCheck
 
 DEADLINE_S = 30.0
@@ -48,7 +47,7 @@ def examine(options: LiveOptions) -> CheckUp:
     tried: list[tuple[str, Callable[[], SourceCheck]]] = [
         ("metrics", lambda: doctor_stores.metrics(way, job)),
         ("log store", lambda: doctor_stores.lost_logs(way, job, namespace)),
-        ("dumps", lambda: _dumps(way, job, may_exec)),
+        ("dumps", lambda: doctor_dumps.dumps(way, job, may_exec)),
     ]
     asked = threads.each(lambda one: one[1](), tried, threads=len(tried), deadline=deadline)
     found = {name: check for (name, _), check in asked}
@@ -176,58 +175,7 @@ def _job(way: Way) -> tuple[Job | None, list[SourceCheck]]:
     return job, [SourceCheck(source="job", ok=bool(job.pods), what=what, would_lack=lack)]
 
 
-# --- Dumps, kernel logs, kubectl ------------------------------------------------------------------
-
-
-def _dumps(way: Way, job: Job | None, may_exec: bool | None) -> SourceCheck:
-    chosen = choose("dumps", flag=way.options.dumps, file=way.file, context=way.context)
-    stated = None if chosen is None else chosen.value
-    if chosen is not None and not chosen.value.startswith("exec:"):
-        return _dumps_elsewhere(way, chosen.value, chosen.source)
-    prefix = None if stated is None else stated.removeprefix("exec:")
-    if prefix is not None and not prefix.startswith("/"):
-        return SourceCheck(
-            source="dumps", ok=False, what=f"{stated}: no absolute path", would_lack=doctor_job.DUMPS,
-            action="write exec:/path/prefix_",
-        )  # fmt: skip
-    if way.api is None:
-        what = "by exec, through the API server, which is not reached"
-        return SourceCheck(source="dumps", ok=False, what=what, would_lack=doctor_job.DUMPS)
-    if job is not None:
-        pods = doctor_job.with_gpus(job.attempts[-1].pods if job.attempts else job.pods)
-        return doctor_job.dumps_by_exec(way.api, pods, stated=prefix, may_exec=may_exec)
-    if may_exec is False:
-        return SourceCheck(
-            source="dumps", ok=False, what="by exec, which is not allowed",
-            would_lack=doctor_job.DUMPS,
-            action="bind gpufleet-capture (deploy/rbac/capture.yaml), or --dumps with a folder",
-        )  # fmt: skip
-    place = f" from {prefix}" if prefix else ""
-    what = f"by exec{place}; gpufleet doctor JOB tries it"
-    return SourceCheck(source="dumps", ok=True, what=what)
-
-
-def _dumps_elsewhere(way: Way, place: str, said_by: str) -> SourceCheck:
-    """A folder is looked into; a store is only checked for being one that a triage takes."""
-    if "://" in place:
-        try:
-            sources.sources_for(way.options, way.context)
-        except GpufleetError as exc:
-            return SourceCheck(
-                source="dumps", ok=False, what=exc.message, would_lack=doctor_job.DUMPS,
-                action=exc.hint or "",
-            )  # fmt: skip
-        return SourceCheck(source="dumps", ok=True, what=f"{place} ({said_by}), not tried")
-    return _folder("dumps", place, said_by, doctor_job.DUMPS)
-
-
-def _folder(source: str, place: str, said_by: str, would_lack: str) -> SourceCheck:
-    try:
-        files = sum(one.is_file() for one in Path(place).expanduser().iterdir())
-    except OSError as exc:
-        what = f"{place} ({said_by}): {(exc.strerror or 'cannot be read').lower()}"
-        return SourceCheck(source=source, ok=False, what=what, would_lack=would_lack)
-    return SourceCheck(source=source, ok=True, what=f"{place} ({said_by}): {files:,} files now")
+# --- Kernel logs, kubectl ------------------------------------------------------------------
 
 
 NO_KERNEL_LOGS = "none given: XIDs come from the metrics"
@@ -236,7 +184,7 @@ NO_KERNEL_LOGS = "none given: XIDs come from the metrics"
 def _kernel_logs(options: LiveOptions, metrics: SourceCheck) -> SourceCheck:
     lack = "the driver's own lines, memory kills of the host"
     if options.kernel_logs is not None:
-        return _folder("kernel logs", options.kernel_logs, "--kernel-logs", lack)
+        return doctor_dumps.folder("kernel logs", options.kernel_logs, "--kernel-logs", lack)
     if metrics.ok:
         return SourceCheck(source="kernel logs", ok=True, what=NO_KERNEL_LOGS)
     what = "none given, and no metrics tell XIDs either"

@@ -37,7 +37,7 @@ def look(api: Api, namespace: str | None) -> Gangs:
     where = f"/namespaces/{namespace}" if namespace else ""
     tasks: list[tuple[str, Callable[[], object]]] = [
         ("pods", lambda: _pods(api, f"/api/v1{where}/pods", missing, is_all=namespace is None)),
-        ("jobs", lambda: _objects(api, where, missing)),
+        ("jobs", lambda: job_objects(api, where, missing)),
         ("nodes", lambda: api.list(NODES, kind="nodes")),
         ("leases", lambda: api.list(LEASES, kind="leases")),
     ]
@@ -154,7 +154,7 @@ def _pods(api: Api, path: str, missing: list[Missing], *, is_all: bool) -> list[
     return pods_with_gpus(listed.items)
 
 
-def _objects(api: Api, where: str, missing: list[Missing]) -> list[Made]:
+def job_objects(api: Api, where: str, missing: list[Missing]) -> list[Made]:
     """The objects of all kinds of job that the server has."""
     try:
         served = find_job.served(api, kinds.KINDS)

@@ -21,11 +21,7 @@ NS = 1_000_000_000
 SILENT_S = 300.0
 """Half the usual watchdog timeout: a synchronous job that steps writes more often."""
 OLD_S = 24 * 3600.0
-PLAIN = "pods"
-"""The kind of pods that no controller made and a label holds together; its name is that label."""
-_PLAIN_LABELS = ("job-id", "job-name", "job", "app.kubernetes.io/instance",
-                 "app.kubernetes.io/name", "app", "run")  # fmt: skip
-_KNOWN = frozenset({kind.kind for kind in kinds.KINDS} | {"PodGroup", PLAIN})
+_KNOWN = frozenset({kind.kind for kind in kinds.KINDS} | {"PodGroup", node_gangs.PLAIN})
 _FAILED = frozenset({"Failed", "FAILED", "Aborted", "Terminated"})
 _ENDED = frozenset({"Complete", "Completed", "Succeeded", "SUCCEEDED", "Finished", "STOPPED"})
 
@@ -64,7 +60,7 @@ def groups(pods: Sequence[Pod], objects: Sequence[Made]) -> tuple[list[Group], i
     }
     held: dict[JobRef, list[Pod]] = defaultdict(list)
     for pod in pods:
-        held[_whose(pod, by_uid)].append(pod)
+        held[node_gangs.whose(pod, by_uid)].append(pod)
     tops: dict[JobRef, Object] = {}
     for one in objects:
         ref = _top(one.found, by_uid)
@@ -82,17 +78,6 @@ def groups(pods: Sequence[Pod], objects: Sequence[Made]) -> tuple[list[Group], i
         if ref.kind in _KNOWN
     ]  # fmt: skip
     return found, len(held) - len(found)
-
-
-def _whose(pod: Pod, by_uid: Mapping[str, Object]) -> JobRef:
-    ref = node_gangs.job_of(pod, by_uid)
-    if ref.kind != "Pod":
-        return ref
-    marks = pod.marks
-    key = next((key for key in _PLAIN_LABELS if marks.get(key)), None)
-    if key is None:
-        return ref
-    return JobRef(namespace=pod.namespace, kind=PLAIN, name=f"{key}={marks[key]}")
 
 
 def _top(one: Object, by_uid: Mapping[str, Object]) -> JobRef | None:

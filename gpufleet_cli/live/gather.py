@@ -319,9 +319,10 @@ def _logs(
     tasks = tasks_of(attempt.pods, suspects)
     hooks.begin(len(tasks))
     pod_logs.gather(api, tasks, sink, hooks.done)
-    silent = [pod for pod in attempt.pods if not any(task.pod == pod.name for task in tasks)]
-    for pod in silent:
-        sink.gap(f"log of {pod.name}", _why_silent(pod), "whether it ever ran")
+    asked = {task.pod for task in tasks}
+    for pod in attempt.pods:
+        if pod.name not in asked:
+            sink.gap(f"log of {pod.name}", _why_silent(pod), "whether it ever ran")
 
 
 def _why_silent(pod: Pod) -> str:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NamedTuple
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 from gpufleet_cli.live import hide_keys, known_secrets
 from gpufleet_cli.live.known_secrets import KnownSecrets
@@ -69,9 +70,10 @@ _WORDS = tuple(
         "secret", "api_key", "api-key", "apikey", "access_key", "access-key", "accesskey", "private_key",
         "private-key", "privatekey", "account_key", "account-key", "accountkey", "client-key", "pwd",
         "credential", "authorization", "sig=", "signature=", "key=", "?code=", "&code=",
-        "basic ", "%0a%0f%0f", "%0d", "_auth", "_pass", "_key", "_dsn", "_pat", "_login", "0//0g",
-        "gocspx-", "dckr_pat_", "q~", "age-secret", "redis-cli", "mysql", "sshpass", "login ", " -u ",
-        "--user", "connection_string", "connectionstring",
+        "basic ", "%0a%0f%0f", "%0d", "_auth", "_pass", "-pass", "_key", "_dsn", "_pat", "_login", "0//0",
+        "gocspx-", "dckr_pat_", "q~", "age-secret", "redis-cli", "mysql", "mariadb", "mongo", "cqlsh",
+        "sqlcmd", "sshpass", "login ", "-u ", "-u\t", "-u=", "-user", "connection_string", "connection-string",
+        "connectionstring",
     )
 )  # fmt: skip
 # Words that training logs are full of, and what they are there: `tokens/s`, `author`, `task-3`.
@@ -98,11 +100,14 @@ def hide_in_log(data: bytes, known: KnownSecrets | None = None) -> tuple[bytes, 
         data, at = known.in_bytes(data)
         hidden += [Hidden(f"line {line}", known_secrets.WHAT) for line in at]
     shapes = data.translate(_SHAPE).split(b"\n")
-    suspects = [(index, depth) for index, shape in enumerate(shapes) if (depth := _depth(shape))]
-    if not suspects:
+    depths = {shape: depth for shape in set(shapes) if (depth := _depth(shape))}
+    if not depths:
         return data, hidden
     lines = data.split(b"\n")
-    for index, depth in suspects:
+    for index, shape in enumerate(shapes):
+        depth = depths.get(shape, _NOTHING)
+        if depth == _NOTHING:
+            continue
         raw = lines[index] if not known else known.in_line(lines[index])
         if raw is not lines[index]:
             hidden.append(Hidden(f"line {index + 1}", f"{known_secrets.WHAT} in base64"))
@@ -136,6 +141,9 @@ def _tells(shape: bytes) -> int:
 
 # --- Objects --------------------------------------------------------------------------------------
 
+_Place: TypeAlias = "str | tuple[_Place, object]"
+"""Where a value stands, part by part from its end: nearly none is ever shown, so none is written out before."""
+
 
 class Hider:
     """Walks objects; remembers texts that it has seen, since the pods of a gang are alike."""
@@ -149,7 +157,7 @@ class Hider:
         """The value with its secrets hidden; dicts and lists are new ones."""
         return self._walk(value, where, 0)
 
-    def _walk(self, value: object, where: str, depth: int) -> object:
+    def _walk(self, value: object, where: _Place, depth: int) -> object:
         if isinstance(value, str):
             return self._text(value, where, depth)
         if depth > _MOST_DEPTH:
@@ -158,22 +166,20 @@ class Hider:
             if value.get("kind") == "Secret":
                 return self._secret(value, where)
             if _is_named_secret(value):
-                return {**value, "value": self._hide(f"{where}.value", "value of a secret name")}
-            return {
-                key: self._entry(key, one, f"{where}.{key}", depth) for key, one in value.items()
-            }
+                return {**value, "value": self._hide((where, "value"), "value of a secret name")}
+            return {key: self._entry(key, one, (where, key), depth) for key, one in value.items()}
         if isinstance(value, list):
             return self._list(value, where, depth)
         return value
 
-    def _entry(self, key: object, value: object, where: str, depth: int) -> object:
+    def _entry(self, key: object, value: object, where: _Place, depth: int) -> object:
         if key == "managedFields":
             return value  # names of fields, no values
         if key == "env" and isinstance(value, list):
             return [self._variable(one, where, depth) for one in value]
         if key == "env" and isinstance(value, dict):
             return {
-                name: self._value(str(name), one, f"{where}.{name}", depth)
+                name: self._value(str(name), one, (where, name), depth)
                 for name, one in value.items()
             }
         if _is_secret(str(key), value):
@@ -182,41 +188,41 @@ class Hider:
             return self._hide(where, f"value of {key}")
         return self._walk(value, where, depth + 1)
 
-    def _secret(self, value: dict[object, object], where: str) -> object:
+    def _secret(self, value: dict[object, object], where: _Place) -> object:
         """A Secret, as an annotation may hold one: names stay."""
         return {
-            key: {name: self._hide(f"{where}.{key}.{name}", "data of a Secret") for name in one}
+            key: {name: self._hide(((where, key), name), "data of a Secret") for name in one}
             if key in ("data", "stringData") and isinstance(one, dict)
-            else self._walk(one, f"{where}.{key}", 1)
+            else self._walk(one, (where, key), 1)
             for key, one in value.items()
         }
 
-    def _variable(self, entry: object, where: str, depth: int) -> object:
+    def _variable(self, entry: object, where: _Place, depth: int) -> object:
         if not isinstance(entry, dict):
             return self._walk(entry, where, depth + 1)
         name = str(entry.get("name"))
         return {
-            key: self._value(name, one, f"{where}.{name}", depth)
+            key: self._value(name, one, (where, name), depth)
             if key == "value"
-            else self._walk(one, f"{where}.{name}.{key}", depth + 1)
+            else self._walk(one, ((where, name), key), depth + 1)
             for key, one in entry.items()
         }
 
-    def _value(self, name: str, value: object, where: str, depth: int) -> object:
+    def _value(self, name: str, value: object, where: _Place, depth: int) -> object:
         if not isinstance(value, str) or not value or value == HIDDEN:
             return value
-        if _KNOWN_ENV.fullmatch(name) and not _SECRET_KEY.fullmatch(name):
+        if _KNOWN_ENV.fullmatch(name) and not _names_a_secret(name):
             return self._text(value, where, depth)
-        is_named = _SECRET_KEY.fullmatch(name) or _SECRET_WORD.search(name)
-        self.known.learn(value, is_named=is_named is not None)
+        is_named = _names_a_secret(name) or _SECRET_WORD.search(name) is not None
+        self.known.learn(value, is_named=is_named)
         return self._hide(where, _ENV_WHY)
 
-    def _list(self, values: list[object], where: str, depth: int) -> list[object]:
+    def _list(self, values: list[object], where: _Place, depth: int) -> list[object]:
         """Also arguments: `--api-key` hides what stands behind it."""
         found: list[object] = []
         option = ""
         for index, one in enumerate(values):
-            place = f"{where}[{index}]"
+            place = (where, index)
             if option and isinstance(one, str) and _is_secret_behind(option, one):
                 self.known.learn(one.rpartition(":")[2] if option == "-u" else one, is_named=True)
                 found.append(self._hide(place, _SECRET_ARGUMENT))
@@ -225,7 +231,7 @@ class Hider:
             option = one if isinstance(one, str) else ""
         return found
 
-    def _text(self, text: str, where: str, depth: int) -> str:
+    def _text(self, text: str, where: _Place, depth: int) -> str:
         if len(text) < _LEAST_CHARS:
             return text
         if text[0] in "{[" and text.rstrip()[-1] in "}]" and depth <= _MOST_DEPTH:
@@ -239,7 +245,8 @@ class Hider:
         done = self._seen.get(text)
         if done is None:
             done = self._seen[text] = self._redacted(text)
-        self.hidden.extend(Hidden(where, kind) for kind in done[1])
+        if done[1]:
+            self.hidden.extend(Hidden(_shown(where), kind) for kind in done[1])
         return done[0]
 
     def _redacted(self, text: str) -> tuple[str, tuple[str, ...]]:
@@ -248,9 +255,18 @@ class Hider:
         shown, kinds = redact_and_tell(cleaned)
         return shown, (*told, *kinds)
 
-    def _hide(self, where: str, what: str) -> str:
-        self.hidden.append(Hidden(where, what))
+    def _hide(self, where: _Place, what: str) -> str:
+        self.hidden.append(Hidden(_shown(where), what))
         return HIDDEN
+
+
+def _shown(place: _Place) -> str:
+    """`items[3].spec.containers[0]`."""
+    parts: list[str] = []
+    while not isinstance(place, str):
+        place, part = place
+        parts.append(f"[{part}]" if isinstance(part, int) else f".{part}")
+    return "".join((place, *reversed(parts)))
 
 
 def _is_named_secret(value: dict[object, object]) -> bool:
@@ -263,6 +279,12 @@ def _is_named_secret(value: dict[object, object]) -> bool:
 def _is_secret(name: str, value: object) -> bool:
     if not isinstance(value, str) or len(value) < 4 or value == HIDDEN:
         return False
+    return _names_a_secret(name)
+
+
+@lru_cache(maxsize=4096)
+def _names_a_secret(name: str) -> bool:
+    """Objects of a cluster have few different keys, and this is asked for each of their texts."""
     return _SECRET_KEY.fullmatch(name) is not None
 
 

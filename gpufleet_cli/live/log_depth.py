@@ -125,7 +125,7 @@ def _newest_steps(data: bytes) -> Iterator[tuple[int, int]]:
             end = lowered.rfind(word, 0, end)
             if end < 0:
                 break
-            begin = end - 7 if lowered[max(end - 7, 0) : end] == b"global_" else end
+            begin = end - 7 if lowered.endswith(b"global_", 0, end) else end
             found = _STEP.match(data, begin)
             if found:
                 is_found = True

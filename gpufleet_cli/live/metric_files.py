@@ -9,7 +9,7 @@ import msgspec
 
 from gpufleet_cli.live import metric_queries, metric_scopes
 from gpufleet_cli.live.metric_server import OneSeries
-from gpufleet_cli.parsers.dcgm_labels import gpu_of, pod_of
+from gpufleet_cli.parsers.dcgm_labels import gpu_of, node_of, pod_of
 
 FILE_SAMPLES = 1_000_000
 """Samples in one file, some 20 MB; a node is never cut in two."""
@@ -84,12 +84,12 @@ def usual_step(series: Sequence[OneSeries]) -> float | None:
 def files(stem: str, series: Sequence[OneSeries]) -> Iterator[tuple[str, bytes]]:
     """The series as answers of the API, in files of bounded size; all of a node in one of them."""
     ordered = sorted(
-        series, key=lambda one: (gpu_of(one.metric).node or "", sorted(one.metric.items()))
+        ((node_of(one.metric), one) for one in series),
+        key=lambda pair: (pair[0] or "", sorted(pair[1].metric.items())),
     )
     files: list[list[OneSeries]] = []
     size, last = 0, None
-    for one in ordered:
-        node = gpu_of(one.metric).node
+    for node, one in ordered:
         if not files or (size >= FILE_SAMPLES and node != last):
             files.append([])
             size = 0

@@ -122,8 +122,9 @@ def _forms(name: str) -> Iterator[str]:
         yield literal(name) + r"(\..+)?"
 
 
+@lru_cache(maxsize=65_536)
 def is_address(text: str) -> bool:
-    """Whether this is an IP address and no name."""
+    """Whether this is an IP address and no name; of each node it is asked for every label."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

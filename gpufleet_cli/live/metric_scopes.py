@@ -22,6 +22,7 @@ SCOPE_LABELS = (
 )  # fmt: skip
 """Labels that name where a series comes from. Not those of an NVLink fabric's cluster."""
 
+_SCOPE_LABELS = frozenset(SCOPE_LABELS)
 _SHOWN = 6
 
 Scope = tuple[tuple[str, str], ...]
@@ -43,6 +44,8 @@ class Judged(NamedTuple):
 
 def scope_of(labels: Mapping[str, str]) -> Scope:
     """What the labels say of the place; a label that is absent says nothing."""
+    if _SCOPE_LABELS.isdisjoint(labels):
+        return ()
     return tuple((name, labels[name]) for name in SCOPE_LABELS if labels.get(name))
 
 

@@ -15,6 +15,11 @@ MOST_HOPS = 6
 BY_SPEC = "the pod's spec"
 BY_INDEX = "the pod's index, if its launcher keeps to it"
 
+PLAIN = "pods"
+"""The kind of pods that no controller made and a label holds together; its name is that label."""
+_PLAIN_LABELS = ("job-id", "job-name", "job", "app.kubernetes.io/instance",
+                 "app.kubernetes.io/name", "app", "run")  # fmt: skip
+
 _KUBEFLOW = {
     "pytorchjob-controller": "PyTorchJob",
     "mpi-operator": "MPIJob",
@@ -59,6 +64,18 @@ def job_of(pod: Pod, owners: Mapping[str, Object]) -> JobRef:
     return JobRef(namespace=pod.namespace, kind=kind, name=name)
 
 
+def whose(pod: Pod, owners: Mapping[str, Object]) -> JobRef:
+    """As `job_of`; pods that no controller made are held together by a label, where they have one."""
+    ref = job_of(pod, owners)
+    if ref.kind != "Pod":
+        return ref
+    marks = pod.marks
+    key = next((key for key in _PLAIN_LABELS if marks.get(key)), None)
+    if key is None:
+        return ref
+    return JobRef(namespace=pod.namespace, kind=PLAIN, name=f"{key}={marks[key]}")
+
+
 def _chain(raw: Object, owners: Mapping[str, Object]) -> Iterable[tuple[str | None, str]]:
     """(our kind, name) of every controller above, the nearest first; the last may be unread."""
     found: Object | None = raw
@@ -93,6 +110,8 @@ def _by_labels(pod: Pod) -> tuple[str, str] | None:
 
 def selectors_of(job: JobRef, owners: Iterable[Object]) -> tuple[str, ...]:
     """Label selectors of all pods of a job; none for what is no training job."""
+    if job.kind == PLAIN:
+        return (job.name,)
     if job.kind == "RayJob":
         made = f"ray.io/originated-from-cr-name={job.name},ray.io/originated-from-crd=RayJob"
         clusters = [

@@ -39,9 +39,9 @@ def look_at(api: Api, name: str, history: XidHistory | None = None) -> NodeCard:
 def see(api: Api, name: str, history: XidHistory | None = None) -> Seen:
     """All that `look_at` reads of one node, as it came."""
     missing: list[Missing] = []
-    node = _node(api, name, missing)
+    node = read_node(api, name, missing)
     lease = _lease(api, name, missing)
-    pods = _pods_on(api, name, missing)
+    pods = pods_on(api, name, missing)
     if node is None and lease is None and not pods:
         raise SourceError(
             f"nothing of node {name} could be read: {missing[0].why}",
@@ -70,7 +70,8 @@ def card_of(api: Api, seen: Seen) -> NodeCard:
     return node_view.card(seen, now_ns=api.now_ns(), context=access.context, server=access.server)
 
 
-def _node(api: Api, name: str, missing: list[Missing]) -> Object | None:
+def read_node(api: Api, name: str, missing: list[Missing]) -> Object | None:
+    """The node's object. TargetError where there is none of this name."""
     answer = api.get(f"{NODES}/{name}", kind="nodes", tries=3)
     if answer.ok:
         return _object(answer.body)
@@ -107,6 +108,7 @@ def count_of_nodes(api: Api) -> int | None:
 
 
 def _lease(api: Api, name: str, missing: list[Missing]) -> Object | None:
+    """The node's object. TargetError where there is none of this name."""
     answer = api.get(f"{LEASES}/{name}", kind="leases", tries=2)
     if answer.ok:
         return _object(answer.body)
@@ -115,7 +117,7 @@ def _lease(api: Api, name: str, missing: list[Missing]) -> Object | None:
     return None
 
 
-def _pods_on(api: Api, name: str, missing: list[Missing]) -> list[Pod] | None:
+def pods_on(api: Api, name: str, missing: list[Missing]) -> list[Pod] | None:
     """Pods bound to the node, of all namespaces, else of those that may be read."""
     query = {"fieldSelector": f"spec.nodeName={name}"}
     listed = api.list("/api/v1/pods", query, kind="pods")

@@ -19,6 +19,7 @@ from gpufleet_cli.facts import MOST_RANKS
 from gpufleet_cli.live import dump_gaps, shared_files, threads
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
+from gpufleet_cli.live.deadline import Deadline
 from gpufleet_cli.live.find_job import Job
 from gpufleet_cli.live.pods import Attempt
 from gpufleet_cli.live.shared_files import Entry, NotListed, Place, Shelf
@@ -63,7 +64,7 @@ def gather(api: Api, job: Job, attempt: Attempt, sink: BundleWriter, *, location
     refused: dict[str, list[tuple[int | None, str]]] = defaultdict(list)
     try:
         shelf = shared_files.opened(place)
-        wanted = _listed(api, shelf, place, ranks)
+        wanted = _wanted(shelf, place, ranks, api.deadline)
         if wanted is None:
             names = ((rank, f"{place.stem}{rank}") for rank in range(ranks or 0))
             wanted = {rank: Entry(name=name, size=None, modified=None) for rank, name in names}
@@ -86,17 +87,23 @@ def needs(package: str) -> str:
     return f"{package} is not installed: pip install 'gpufleet[{shared_files.EXTRA}]'"
 
 
-def _listed(api: Api, shelf: Shelf, place: Place, ranks: int | None) -> dict[int, Entry] | None:
+def _wanted(
+    shelf: Shelf, place: Place, ranks: int | None, deadline: Deadline
+) -> dict[int, Entry] | None:
     """The newest file of each rank of the job; None where the place cannot be listed and the names of
     the files are certain all the same."""
-    found: dict[int, Entry] = {}
     try:
-        entries = _entries(api, shelf, place)
+        return listed(shelf, place, ranks, deadline)
     except NotListed as exc:
         if ranks is not None and place.stem:
             return None
         raise SourceError(f"it cannot be listed: {exc.message}") from exc
-    for entry in entries:
+
+
+def listed(shelf: Shelf, place: Place, ranks: int | None, deadline: Deadline) -> dict[int, Entry]:
+    """The newest file of each rank below `ranks`. SourceError, NotListed where there may be files all the same."""
+    found: dict[int, Entry] = {}
+    for entry in _entries(shelf, place, deadline):
         rank = rank_of(entry.name, place.stem)
         if rank is None or rank >= (MOST_RANKS if ranks is None else ranks):
             continue
@@ -106,13 +113,13 @@ def _listed(api: Api, shelf: Shelf, place: Place, ranks: int | None) -> dict[int
     return found
 
 
-def _entries(api: Api, shelf: Shelf, place: Place) -> list[Entry]:
+def _entries(shelf: Shelf, place: Place, deadline: Deadline) -> list[Entry]:
     """The listing by a thread of its own, so that a store that hangs holds nobody up."""
     listing = threads.each(
         lambda stem: list(shelf.entries(stem, MOST_LISTED)),
         [place.stem],
         threads=1,
-        deadline=api.deadline,
+        deadline=deadline,
     )
     for _, found in listing:
         return found
@@ -193,6 +200,11 @@ def _too_large(entry: Entry, total: int) -> str | None:
     if total + (entry.size or 0) > MOST_TOTAL:
         return f"all dumps together are over {MOST_TOTAL >> 30} GB: the rest is not read"
     return None
+
+
+def is_stale(entry: Entry, attempt: Attempt) -> bool:
+    """Whether it lay there before the attempt began."""
+    return _stale(entry, attempt) is not None
 
 
 def _stale(entry: Entry, attempt: Attempt) -> str | None:

@@ -53,8 +53,13 @@ def gather(
     api: Api, tasks: Sequence[LogTask], sink: BundleWriter, told: Callable[[int], None] | None
 ) -> None:
     """All logs into the sink; what could not be had becomes a gap with its reason, Ctrl-C or not."""
-    waiting = [task for task in tasks if not sink.has(task.path)]
-    had = {task: _measure(task, sink.read(task.path)) for task in tasks if task not in waiting}
+    waiting: list[LogTask] = []
+    had: dict[LogTask, Had] = {}
+    for task in tasks:
+        if sink.has(task.path):
+            had[task] = _measure(task, sink.read(task.path))
+        else:
+            waiting.append(task)
     missed: dict[LogTask, Missed] = {}
     try:
         for task, one in _read_all(api, waiting, {"tailLines": TAIL_LINES}, sink):
@@ -139,7 +144,13 @@ def _measure(task: LogTask, data: bytes, *, is_torn: bool = False) -> Had:
 def _has_parts(data: bytes) -> bool:
     """Whether a line is longer than the runtime keeps in one: it counts the parts, so that fewer lines
     than were asked for may be a cut tail too."""
-    return len(data) > PART_BYTES and any(len(line) >= PART_BYTES for line in data.split(b"\n"))
+    begin = 0
+    while len(data) > PART_BYTES and len(data) - begin >= PART_BYTES:
+        end = data.rfind(b"\n", begin, begin + PART_BYTES)
+        if end < 0:
+            return True
+        begin = end + 1
+    return False
 
 
 def ask(api: Api, task: LogTask, params: Params) -> Answer:

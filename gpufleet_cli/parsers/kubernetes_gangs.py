@@ -43,6 +43,12 @@ def read(found: Mapping[str, object], kind: str, origin: Origin) -> Iterator[Gan
     )
 
 
+def held_by(workload: Mapping[str, object]) -> tuple[str, str] | None:
+    """Reason and message of a Workload of Kueue that is not admitted."""
+    told = _workload(workload)
+    return None if told is None else (told[0], told[1][:MESSAGE_CHARS])
+
+
 def is_suspended(job: object) -> bool:
     """Whether a job is not to run for now; Kueue says it in the same field."""
     return (

@@ -15,6 +15,7 @@ from gpufleet_cli.node_card import (
     XidSeen,
 )
 from gpufleet_cli.render.clean import clean
+from gpufleet_cli.render.drain_page import spares_of
 from gpufleet_cli.timestamps import format_ns
 
 Json = dict[str, object]
@@ -83,6 +84,7 @@ def node_document(card: NodeCard) -> Json:
         "xids": None if card.xids is None else [_xid(one) for one in card.xids],
         "incidents": None if card.incidents is None else [_past_one(o) for o in card.incidents],
         "repeat_offender": None if card.repeat is None else _repeat_one(card.repeat),
+        **({} if card.spares is None else {"spares": [spares_of(one) for one in card.spares]}),
         "missing": [_missing(one) for one in card.missing],
     }
 

@@ -14,6 +14,7 @@ from gpufleet_cli.node_card import (
     RepeatTest,
 )
 from gpufleet_cli.render.clean import clean
+from gpufleet_cli.render.drain_page import spares_words
 from gpufleet_cli.render.layout import (
     WIDTH,
     Look,
@@ -60,6 +61,8 @@ def health_text(card: NodeCard, look: Look) -> str:
 def _page(card: NodeCard, look: Look, *, is_short: bool) -> list[str]:
     lines = [*_head(card, look), ""]
     lines += _gangs(card)
+    for one in card.spares or ():
+        lines += labelled("spares    ", spares_words(one.spares))
     lines += _gpus(card, look)
     lines += _lease(card, look)
     lines += _conditions(card, look, is_short=is_short)

@@ -114,6 +114,14 @@ def target_dict(triage: Triage) -> Json:
     }
 
 
+def _groups(job: JobView) -> Json:
+    """Of a LeaderWorkerSet alone: each group is a world of its own."""
+    if not job.groups:
+        return {}
+    listed = [{"group": number, "state": state} for number, state in job.groups]
+    return {"group": job.group, "groups": listed}
+
+
 def _job(job: JobView) -> Json:
     return {
         "name": job.name,
@@ -123,6 +131,7 @@ def _job(job: JobView) -> Json:
         "nodes": job.nodes,
         "attempt": job.attempt,
         **({"attempts": [_attempt(one) for one in job.attempts]} if job.attempts else {}),
+        **_groups(job),
         "state": str(job.state),
         "state_why": cut(job.state_why),
         "last_step": job.last_step,

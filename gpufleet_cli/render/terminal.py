@@ -61,6 +61,8 @@ def _sections(triage: Triage, look: Look, *, most: int) -> Iterator[str]:
     yield headline(triage)
     if len(triage.job.attempts) > 1:
         yield fit(attempts_line(triage), WIDTH)
+    if triage.job.groups:
+        yield fit(groups_line(triage), WIDTH)
     yield ""
     yield _action_line(triage, look)
     yield from (
@@ -108,6 +110,22 @@ def attempts_line(triage: Triage) -> str:
     if newest.state == "running" and newest.started_ns is not None and triage.as_of_ns is not None:
         return f"{text}has run {max(0, triage.as_of_ns - newest.started_ns) // 60_000_000_000}m"
     return text + newest.state
+
+
+def groups_line(triage: Triage) -> str:
+    """`group 1 of 4; ill too: 2 (failed), 3 (stalled): --group N`: nothing of the others is told here."""
+    job = triage.job
+    others = [(number, state) for number, state in job.groups if number != job.group]
+    ill = [
+        f"{number} ({state})"
+        for number, state in others
+        if state in ("failed", "pending", "stalled")
+    ]
+    head = f"group {job.group} of {len(job.groups)}"
+    if not ill:
+        return f"{head}; no sign that another is ill"
+    more = f" and {len(ill) - 2:,} more" if len(ill) > 2 else ""
+    return f"{head}; {len(ill):,} ill too: {', '.join(ill[:2])}{more}: --group N"
 
 
 def _action_line(triage: Triage, look: Look) -> str:

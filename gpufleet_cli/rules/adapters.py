@@ -17,6 +17,7 @@ from gpufleet_cli.rules.claims import claim
 from gpufleet_cli.verdict import Claim
 
 BACK_S = 10.0
+BACK_LINES = 4
 TOGETHER_S = 120.0
 MOST_EVENTS = 3
 ONE_MOMENT_S = 5.0
@@ -142,13 +143,19 @@ def _at_once(adapters: dict[str, list[_Change]]) -> int:
 def _troubles(changes: list[_Change]) -> list[_Change]:
     """Each time that one adapter went, unless it went once and came back within seconds."""
     gone = [c for c in changes if not c.is_back]
-    if len(gone) != 1 or gone[0].at_ns is None:
+    if len(gone) != 1:
         return gone
-    at_ns = gone[0].at_ns
-    came_back = any(
-        c.is_back and c.at_ns is not None and 0 <= c.at_ns - at_ns < BACK_S * NS for c in changes
-    )
-    return [] if came_back else gone
+    return [] if any(_is_soon_after(gone[0], c) for c in changes if c.is_back) else gone
+
+
+def _is_soon_after(gone: _Change, back: _Change) -> bool:
+    """By their times; lines without one, by their order: they stand within a few lines of one file."""
+    if gone.at_ns is not None and back.at_ns is not None:
+        return 0 <= back.at_ns - gone.at_ns < BACK_S * NS
+    first, then = gone.origin, back.origin
+    if first.path != then.path or first.line is None or then.line is None:
+        return False
+    return 0 < then.line - first.line <= BACK_LINES
 
 
 def same_place(case: Case, own: dict[str, Own]) -> dict[str, Own]:

@@ -30,6 +30,7 @@ CLOSE_S = 120.0
 SELF_SIGNS = (Sign.ECC_ERROR, Sign.CUDA_PEER_ERROR, Sign.NVLS_FAILED, Sign.ROCM_GPU_HANG)
 UNIT = re.compile(r"GPC \d{1,3}, TPC \d{1,3}")
 NEW_CRASH_S = 180.0
+RARELY = 0.1
 LINK_CODES = frozenset({74, *range(144, 151)})
 LOST_CODES = frozenset({62, 79, 95, 119, 120})
 
@@ -212,7 +213,7 @@ def _xid(case: Case, placed: PlacedXid) -> Hypothesis:
             f" GPU {event.pci_bus_id or event.gpu_uuid or '?'}{claims.when(placed.at_ns)}:"
             f" {reading.summary}",
             event.origin,
-            _weight(placed),
+            _weight(case, placed),
             rank=rank,
             at_ns=placed.at_ns,
         )
@@ -282,10 +283,13 @@ def _worsening(answer: str, returns_after: str) -> str:
     return f"{base}; back in service after: {returns_after}" if returns_after else base
 
 
-def _weight(placed: PlacedXid) -> float:
-    """Codes that stop a job weigh more than codes that usually do not (facts: localisation 8)."""
+def _weight(case: Case, placed: PlacedXid) -> float:
+    """Codes that stop a job weigh more than codes that usually do not (facts: localisation 8); one that
+    hardly ever does is no story of a stop by itself."""
     prior = placed.reading.entry.stop_prior
     mean = 0.5 if prior is None else prior.mean
+    if case.stop.stopped and mean < RARELY:
+        return claims.WEAK / 2
     if placed.reading.disposition == "evict-now" or mean >= 0.85:
         weight = claims.STRONG
     elif mean >= 0.3:

@@ -1,6 +1,7 @@
 """A small API server for fast tests: pages, logs, odd answers, throttling; over plain HTTP on loopback.
 
-Held to the real one by `test_contract.py`. What it answers is set from the test while it runs.
+Held to the real one by `test_contract.py`. What it answers is set from the test while it runs. What it makes of
+changes stands in `fake_writes`, of exec in `fake_exec`.
 """
 
 from __future__ import annotations
@@ -11,37 +12,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-Json = dict[str, Any]
+from live import fake_exec, fake_writes
+from live.fake_answers import Json, Said, answer, failure
+
 GROUPS = {"batch": ["v1"], "jobset.x-k8s.io": ["v1alpha2"], "kubeflow.org": ["v2beta1", "v1"]}
-_REASONS = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    409: "Conflict",
-    410: "Expired",
-    422: "Invalid",
-    429: "TooManyRequests",
-    503: "ServiceUnavailable",
-}
 _LOG = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/log")
-
-
-@dataclass(slots=True)
-class Said:
-    """One answer; `hold_s` comes before it, `cut` ends the body after so many bytes."""
-
-    status: int = 200
-    body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    hold_s: float = 0.0
-    cut: int | None = None
+_EXEC = re.compile(r"(/api/v1/namespaces/[^/]+/pods)/([^/]+)/exec")
+_PROXY = re.compile(r"(/api/v1/namespaces/[^/]+/services)/(?:https?:)?([^/:]+)(?::[^/]*)?/proxy/.*")
 
 
 Query = Mapping[str, str]
@@ -62,11 +44,21 @@ class FakeApi:
         self.page = 500
         self.denied: set[tuple[str, str]] = set()
         self.unsure: set[tuple[str, str]] = set()
-        """Verb and resource (with `/subresource`) that a review says no to, for sure or not."""
+        """Verb and resource (with `/subresource`) that a review says no to, for sure or not. Changes and exec that are
+        denied are refused too."""
         self.user = "anna"
+        self.files: dict[tuple[str, str], dict[str, bytes]] = {}
+        """What `cat` finds by exec, by pod and container."""
+        self.guarded: set[str] = set()
+        """Pods that a disruption budget does not let go."""
+        self.changes: list[tuple[str, str]] = []
+        """Method and path of all that would change something, refused and dry runs too."""
+        self.changing = threading.Lock()
 
     def add(self, collection: str, *objects: Json) -> None:
         """Objects of one collection, such as `/api/v1/namespaces/ml/pods`."""
+        for one in objects:
+            one["metadata"].setdefault("resourceVersion", "100")
         self.collections.setdefault(collection, []).extend(objects)
 
     def count(self, pattern: str) -> int:
@@ -78,20 +70,23 @@ class FakeApi:
             if found is not None:
                 return found
         if path == "/version":
-            return _json({"gitVersion": "v1.34.4"})
+            return answer({"gitVersion": "v1.34.4"})
         if path == "/apis":
-            return _json(
+            return answer(
                 {"kind": "APIGroupList", "groups": [_group(n, v) for n, v in GROUPS.items()]}
             )
         log = _LOG.fullmatch(path)
         if log:
             return self._log(log[1], log[2], query)
+        proxied = _PROXY.fullmatch(path)
+        if proxied:
+            return self._proxied(proxied[1], proxied[2])
         if path in self.collections:
             return self._list(path, query)
         collection, _, name = path.rpartition("/")
         for one in self.collections.get(collection, ()):
             if one["metadata"]["name"] == name:
-                return _json(one)
+                return answer(one)
         if "/namespaces/" not in path:
             every = [
                 one
@@ -104,23 +99,57 @@ class FakeApi:
             self._page([], query) if re.search(r"/namespaces/[^/]+/[^/]+$", path) else failure(404)
         )
 
-    def reviewed(self, path: str, question: Json) -> Said:
-        """What a review answers: who we are, and whether we may."""
+    def changed(self, asked: fake_writes.Change) -> Said:
+        """What a review answers (who we are, whether we may), and what comes of a change."""
         for answerer in self.odd:
-            found = answerer(path, {})
+            found = answerer(asked.path, asked.query)
             if found is not None:
                 return found
-        if path.endswith("/selfsubjectreviews"):
-            return _json({"status": {"userInfo": {"username": self.user}}})
-        if not path.endswith("/selfsubjectaccessreviews"):
-            return failure(405)
-        asked = question["spec"]["resourceAttributes"]
+        kind = asked.path.rpartition("/")[2]
+        if kind == "selfsubjectreviews":
+            return answer({"status": {"userInfo": {"username": self.user}}}, status=201)
+        if kind == "selfsubjectrulesreviews":
+            rule = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+            rules = {"resourceRules": [rule], "nonResourceRules": [], "incomplete": False}
+            return answer({"status": rules}, status=201)
+        if kind == "selfsubjectaccessreviews":
+            return self._may(asked.body["spec"]["resourceAttributes"])
+        with self.changing:
+            self.changes.append((asked.method, asked.path))
+            return fake_writes.changed(self, asked)
+
+    def _may(self, asked: Json) -> Said:
         part = asked.get("subresource")
         right = asked["verb"], asked["resource"] + (f"/{part}" if part else "")
         status: Json = {"allowed": right not in self.denied | self.unsure}
         if right in self.unsure:
             status["evaluationError"] = "webhook: connection refused"
-        return _json({"status": status})
+        return answer({"status": status}, status=201)
+
+    def _proxied(self, services: str, name: str) -> Said:
+        """The service proxy: no Service has a pod here. A test that has one answers by `odd`."""
+        if not any(one["metadata"]["name"] == name for one in self.collections.get(services, ())):
+            return failure(404, f'services "{name}" not found')
+        return failure(503, f'no endpoints available for service "{name}"')
+
+    def entered(self, path: str, container: str) -> tuple[Said | None, Mapping[str, bytes]]:
+        """Exec into a container: a refusal, or the files that are there."""
+        for answerer in self.odd:
+            found = answerer(path, {})
+            if found is not None:
+                return found, {}
+        asked = _EXEC.fullmatch(path)
+        assert asked is not None, path
+        pods, name = asked[1], asked[2]
+        if self.denied & {("get", "pods/exec"), ("create", "pods/exec")}:
+            return failure(403, f'pods "{name}" is forbidden'), {}
+        every = self.collections.get(pods, ())
+        pod = next((one for one in every if one["metadata"]["name"] == name), None)
+        if pod is None:
+            return failure(404, f'pods "{name}" not found'), {}
+        if container not in [one["name"] for one in pod["spec"]["containers"]]:
+            return failure(400, f"container {container} is not valid for pod {name}"), {}
+        return None, self.files.get((name, container), {})
 
     def _list(self, path: str, query: Query) -> Said:
         return self._page(self.collections[path], query)
@@ -142,7 +171,7 @@ class FakeApi:
         meta = {"resourceVersion": "1"}
         if start + size < len(kept):
             meta["continue"] = str(start + size)
-        return _json(
+        return answer(
             {"kind": "List", "metadata": meta, "items": kept[start : start + size] or None}
         )
 
@@ -175,18 +204,6 @@ def _group(name: str, versions: list[str]) -> Json:
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def _json(document: Json) -> Said:
-    return Said(body=json.dumps(document).encode(), headers={"Content-Type": "application/json"})
-
-
-def failure(code: int, message: str = "", **headers: str) -> Said:
-    """A Status of the API server."""
-    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
-    status |= {"reason": _REASONS.get(code, "InternalError")}
-    found = _json(status | {"message": message or f"failure {code}"})
-    return Said(status=code, body=found.body, headers={**found.headers, **headers})
-
-
 @contextmanager
 def running() -> Iterator[FakeApi]:
     """One server until the end of the block."""
@@ -197,14 +214,30 @@ def running() -> Iterator[FakeApi]:
 
         def do_GET(self) -> None:
             split = urlsplit(self.path)
-            query = {key: values[-1] for key, values in parse_qs(split.query).items()}
+            every = parse_qs(split.query)
+            query = {key: values[-1] for key, values in every.items()}
             self._noted(split.path, query)
-            self._answer(fake.said(split.path, query))
+            if self.headers.get("Upgrade", "").lower() != "websocket":
+                self._answer(fake.said(split.path, query))
+                return
+            refused, files = fake.entered(split.path, query.get("container", ""))
+            if refused is None:
+                fake_exec.speak(self, every["command"], files)
+            else:
+                self._answer(refused)
 
         def do_POST(self) -> None:
+            split = urlsplit(self.path)
+            query = {key: values[-1] for key, values in parse_qs(split.query).items()}
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            self._noted(self.path, {})
-            self._answer(fake.reviewed(self.path, json.loads(body)))
+            self._noted(split.path, query)
+            asked = fake_writes.Change(
+                method=self.command, path=split.path, query=query,
+                content_type=self.headers.get("Content-Type", ""), body=fake_writes.parsed(body),
+            )  # fmt: skip
+            self._answer(fake.changed(asked))
+
+        do_PATCH = do_DELETE = do_POST
 
         def _noted(self, path: str, query: Query) -> None:
             fake.asked.append((path, query))

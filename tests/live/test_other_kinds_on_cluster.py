@@ -154,6 +154,10 @@ def test_each_group_of_a_leaderworkerset_is_a_world(
     assert {"lws-1", "lws-1-1"} == {row["pod"] for row in found["ranks"]}
     assert "group 1 of 2 groups, each a world of its own" in err
     assert "group 0 of lws" in {one["what"] for one in found["missing_evidence"]}
+    assert (1, [{"group": 0, "state": "running"}, {"group": 1, "state": "failed"}]) == (
+        found["job"]["group"],
+        found["job"]["groups"],
+    )
 
 
 # --- Queues --------------------------------------------------------------------------------------

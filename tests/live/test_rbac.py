@@ -38,6 +38,7 @@ RIGHTS = (
     ("list", "kueue.x-k8s.io", "workloads", "ro"),
     ("get", "apps", "statefulsets", "ro"),
     ("list", "policy", "poddisruptionbudgets", "ro"),
+    ("list", "", "resourcequotas", "ro"),
     ("get", "", "pods/exec", "c"),
     ("create", "", "pods/exec", "c"),
     ("patch", "", "nodes", "o"),

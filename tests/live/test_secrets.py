@@ -14,6 +14,7 @@ import pytest
 from gpufleet_cli.cli import main
 from gpufleet_cli.live.hide import Hider, hide_in_log
 from gpufleet_cli.live.known_secrets import KnownSecrets
+from gpufleet_cli.redact import redact
 from live import fake_api, planted
 from live.fake_api import FakeApi
 
@@ -160,6 +161,28 @@ def test_an_old_bundle_is_redacted_again(
 def test_ordinary_lines_stay(line: bytes) -> None:
     """Words of training logs that look a little like ours."""
     assert (line, []) == hide_in_log(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run --pass hunter2-abc",
+        "run --db-pass=hunter2-abc",
+        "curl --proxy-user me:hunter2-abc",
+        "curl\t-u\tme:hunter2-abc",
+        "curl -u=me:hunter2-abc",
+        "mariadb -p hunter2-abc",
+        "mongosh -p hunter2-abc",
+        "cqlsh -p hunter2-abc",
+        "sqlcmd -P hunter2-abc",
+        "connection-string = hunter2-abc",
+        "refresh 1//03hunter2-abcdefghijk",
+    ],
+)
+def test_a_log_hides_what_any_text_hides(line: str) -> None:
+    """The words by which lines are chosen for a close look let none of these by."""
+    assert redact(line) != line
+    assert redact(line).encode() == hide_in_log(line.encode())[0]
 
 
 def test_bytes_that_are_no_text_stay() -> None:

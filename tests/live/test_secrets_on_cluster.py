@@ -371,6 +371,7 @@ def test_no_secret_comes_to_light(
     with echoing() as place:
         asked = f"http://prom:{S['echoed password']}@{place}"
         night.run("collect", job, "--to", str(folder / "echoed"), "--prometheus", asked)
+    examined(night, job, failing)
     night.run("triage", job, "--dumps", f"s3://me:{S['failing password']}@bucket/x")
     night.run("triage", str(folder / "echoed"), "-v")
 
@@ -395,6 +396,28 @@ def test_no_secret_comes_to_light(
     log = log_of(bundles[0], names[0], namespace).read_text(encoding="utf-8")
     assert PLAIN in log
     assert log.count("[rank1]: step") >= len(STAMPED_KEY) + 60
+
+
+def examined(night: Night, job: str, failing: str) -> None:
+    """`doctor`, which shows a sample of what it finds, and the words of what refuses it."""
+    store = failing.removesuffix("/x")
+    for output in ("text", "json", "yaml"):
+        night.run("doctor", "-o", output, "-v")
+        told = night.run("doctor", job, "-o", output, "-v")
+        if output == "json":
+            sources = {one["source"]: one for one in json.loads(told)["sources"]}
+            assert "XID series such as" in sources["metrics"]["what"], sources["metrics"]
+            assert sources["job"]["ok"], sources["job"]
+        night.run("doctor", job, "-o", output, "--prometheus", failing)
+        night.run("doctor", job, "-o", output, "--log-store", f"loki+{store}")
+        dumps = f"s3://me:{S['failing password']}@bucket/x"
+        told = night.run("doctor", job, "-o", output, "--dumps", dumps)
+        assert "credentials do not belong" in " ".join(told.split())
+        with echoing() as place:
+            asked = f"http://prom:{S['echoed password']}@{place}"
+            told = night.run("doctor", job, "-o", output, "--prometheus", asked)
+            assert place in " ".join(told.split())
+            night.run("doctor", job, "-o", output, "--log-store", f"victorialogs+{asked}")
 
 
 def log_of(bundle: Path, pod: str, namespace: Namespace) -> Path:

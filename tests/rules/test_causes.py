@@ -77,6 +77,17 @@ def test_a_port_that_one_process_saw_come_back_is_no_fault() -> None:
     assert proposed(network_fault, hang(gone, back)) == []
 
 
+@pytest.mark.parametrize(("lines_between", "is_fault"), [(2, False), (400, True)])
+def test_a_port_that_came_back_a_few_lines_on_is_no_fault(
+    lines_between: int, is_fault: bool
+) -> None:
+    """NCCL's lines bear no time here: in one file their order tells."""
+    gone = sign(Sign.NIC_ERROR, 5, None, detail="port error", device="mlx5_1:1")
+    later = Origin(path=gone.origin.path, line=(gone.origin.line or 0) + lines_between)
+    back = replace(gone, sign=Sign.NIC_RECOVERED, detail="port active", origin=later)
+    assert bool(proposed(network_fault, hang(gone, back))) is is_fault
+
+
 def test_an_address_that_all_others_accuse_is_the_last_nodes() -> None:
     """No file says whose 10.9.9.9 is; three of four nodes cannot reach it, and nobody accuses itself."""
     facts = running(*(accuse(rank, "10.9.9.9<4242>") for rank in (0, 4, 8)), size=16)

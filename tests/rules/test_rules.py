@@ -21,6 +21,7 @@ from gpufleet_cli.facts import (
 )
 from gpufleet_cli.reason.recorder_finding import GraphClaim, GraphFinding, Root, Stall, Terminal
 from gpufleet_cli.rules import (
+    RULES,
     claims,
     collective_mismatch,
     gpu_fault,
@@ -182,6 +183,18 @@ def test_a_pending_remap_on_a_running_job_is_hardware_without_a_stop() -> None:
     """Xid 63 while the job steps: the GPU is named and nothing says that the job has stopped."""
     found = verdict(running(xid(63, node=0, gpu=2, at=STOPPED - 60 * S)), STOPPED)
     assert found.kind in (Kind.HARDWARE, Kind.HEALTHY)
+
+
+def test_a_remap_among_many_in_question_explains_no_stop() -> None:
+    """The waiting leads to twelve ranks without a dump, and one of their GPUs has Xid 63, which hardly
+    ever stops a job: nobody is named for it. Xid 79 in its place is named."""
+    graph = silent(range(4, 16))
+    root = replace(graph.roots[0], kind=Terminal.HIDDEN)
+    for code, named in ((63, []), (79, ["node-1"])):
+        facts = hang(xid(code, node=1, gpu=2), size=16, quiet=(), absent=range(1, 16))
+        made = replace(case(facts), graph=replace(graph, roots=(root,)))
+        found = weigh(made, [h for rule in RULES for h in rule.propose(made)])[0]
+        assert [c.node for c in found.culprits] == named
 
 
 def test_an_xid_on_a_waiting_rank_does_not_beat_the_missing_one() -> None:
