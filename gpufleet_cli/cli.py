@@ -18,6 +18,7 @@ from typer.exceptions import TyperException
 
 from gpufleet_cli.commands.cache import cache
 from gpufleet_cli.commands.collect import collect
+from gpufleet_cli.commands.cordon import cordon
 from gpufleet_cli.commands.doctor import doctor
 from gpufleet_cli.commands.drain_check import drain_check
 from gpufleet_cli.commands.drill import drill
@@ -28,15 +29,18 @@ from gpufleet_cli.commands.node import node, nodes
 from gpufleet_cli.commands.options import root_options, splice
 from gpufleet_cli.commands.output import silence
 from gpufleet_cli.commands.overview import overview
+from gpufleet_cli.commands.queue import queue
 from gpufleet_cli.commands.ranks import ranks
 from gpufleet_cli.commands.triage import triage
+from gpufleet_cli.commands.uncordon import uncordon
 from gpufleet_cli.commands.xid import xid
 from gpufleet_cli.errors import ExitCode, GpufleetError
 from gpufleet_cli.plain_text import visible
 
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
 COMMANDS = (
-    triage, collect, ranks, dumps, explain, node, nodes, drain_check, label_gangs, xid, doctor, drill, cache,
+    triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, drain_check, label_gangs,
+    xid, doctor, drill, cache,
 )  # fmt: skip
 
 _HELP = (
@@ -45,7 +49,7 @@ _HELP = (
 )
 _EPILOG = (
     "Exit status: 0 done (triage: a verdict) - 1 a fault in gpufleet - 2 usage - 3 undecidable"
-    " - 4 the target cannot be read - 130 interrupted."
+    " - 4 the target cannot be read - 5 a guard refused - 130 interrupted."
 )
 
 

@@ -19,6 +19,7 @@ WITH_VALUE = frozenset(
         "--prometheus", "--log-store", "--kernel-logs", "--save", "--to", "--redact-again",
         "--rank", "--class", "--seed", "--ranks", "--lost", "--score",
         "--id", "--kind", "--node", "--action", "--since-checkpoint",
+        "--reason", "--incident", "--diagnostics", "--xid-free", "--accept",
     }
 )  # fmt: skip
 _BY_OPTION = {
@@ -27,12 +28,14 @@ _BY_OPTION = {
 _BY_COMMAND = {
     "node": "node", "drain-check": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
     "explain": "job", "doctor": "job", "xid": "xid", "cache": "cache",
+    "cordon": "node", "uncordon": "node", "queue": "queue",
 }  # fmt: skip
+_SECOND = {"cache": "refresh", "queue": "done"}
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
 _OUTPUTS = {"triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",)}
 _USUAL_OUTPUTS = ("text", "json")
 _FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain"})
-_SEVERAL = frozenset({"xid", "drain-check"})
+_SEVERAL = frozenset({"xid", "drain-check", "cordon", "uncordon"})
 
 Match = tuple[list[str], bool]
 """The names, and whether files may stand there as well."""
@@ -169,6 +172,8 @@ def matches(words: list[str], environment: dict[str, str]) -> Match | None:
     if current.startswith("-") or not given:
         return None
     kind = _BY_COMMAND.get(given[0])
+    if given[:2] == ["queue", "done"]:
+        return _names("node", current, options, environment), False
     if kind is None or (len(given) > 1 and given[0] not in _SEVERAL):
         return None
     return _names(kind, current, options, environment), given[0] in _FILES_TOO
@@ -177,8 +182,8 @@ def matches(words: list[str], environment: dict[str, str]) -> Match | None:
 def _names(
     kind: str, prefix: str, options: dict[str, str], environment: dict[str, str]
 ) -> list[str]:
-    if kind == "cache":
-        return [one for one in ("refresh",) if one.startswith(prefix)]
+    if kind in _SECOND:
+        return [one for one in (_SECOND[kind],) if one.startswith(prefix)]
     if kind == "xid":
         return [code for code in _xids() if code.startswith(prefix)]
     if environment.get("GPUFLEET_NO_STATE") == "1":

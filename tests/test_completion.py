@@ -118,6 +118,15 @@ def test_names_that_a_shell_would_run_are_not_kept(kept: dict[str, str]) -> None
     assert [] == names(kept, "gpufleet node ")
 
 
+def test_nodes_of_commands_that_act(kept: dict[str, str]) -> None:
+    """As many as are wanted; `queue` offers what it can do first."""
+    assert ["gpu-node-2", "gpu-node-10"] == names(kept, "gpufleet cordon gpu")
+    assert ["gpu-node-2"] == names(kept, "gpufleet cordon --reason gpu gpu-node-10 gpu-node-2")
+    assert ["gpu-node-2", "gpu-node-10"] == names(kept, "gpufleet uncordon cpu-1 gpu")
+    assert ["done"] == names(kept, "gpufleet queue ")
+    assert ["cpu-1"] == names(kept, "gpufleet queue done gpu-node-2 c")
+
+
 def test_the_age_is_shown_by_cache_alone(
     kept: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,8 +24,11 @@ Yes = Annotated[bool, typer.Option("--yes", help="Answer the question that a per
 def confirm(api: Api, what: str, name: str, *, yes: bool, dry_run: bool) -> None:
     """Have a person type the name of what is acted on; a script says --yes.
 
-    The context and the server stand in the question: a wrong one is the usual accident.
+    The context and the server stand in the question: a wrong one is the usual accident. The deadline
+    begins anew with the answer: it is not for a person's thinking.
     """
+    from gpufleet_cli.live.deadline import Deadline
+
     if yes or dry_run:
         return
     access = api.access
@@ -38,7 +41,8 @@ def confirm(api: Api, what: str, name: str, *, yes: bool, dry_run: bool) -> None
     sys.stderr.write(visible(f"Type {name} to go on: "))
     sys.stderr.flush()
     if sys.stdin.readline().strip() != name:
-        raise Refused("not confirmed: nothing was changed")
+        raise Refused(f"{what}: not confirmed: nothing was changed")
+    api.deadline = Deadline(api.deadline.seconds)
 
 
 def refuse(ruling: Ruling, what: str) -> None:

@@ -33,6 +33,11 @@ NO_METRICS = Missing(
 
 def look_at(api: Api, name: str, history: XidHistory | None = None) -> NodeCard:
     """One node. TargetError where there is none, SourceError where nothing could be read."""
+    return card_of(api, see(api, name, history))
+
+
+def see(api: Api, name: str, history: XidHistory | None = None) -> Seen:
+    """All that `look_at` reads of one node, as it came."""
     missing: list[Missing] = []
     node = read_node(api, name, missing)
     lease = _lease(api, name, missing)
@@ -44,9 +49,9 @@ def look_at(api: Api, name: str, history: XidHistory | None = None) -> NodeCard:
         )
     mates, owners = _jobs(api, pods or [])
     xids, told = (
-        (None, [NO_METRICS]) if history is None else history(name, _addresses(node), api.now_ns())
+        (None, [NO_METRICS]) if history is None else history(name, addresses_of(node), api.now_ns())
     )
-    seen = Seen(
+    return Seen(
         name=name,
         node=node,
         lease=lease,
@@ -57,10 +62,10 @@ def look_at(api: Api, name: str, history: XidHistory | None = None) -> NodeCard:
         missing=[*missing, *told],
         xids=xids,
     )
-    return _card(api, seen)
 
 
-def _card(api: Api, seen: Seen) -> NodeCard:
+def card_of(api: Api, seen: Seen) -> NodeCard:
+    """The card of what was read."""
     access = api.access
     return node_view.card(seen, now_ns=api.now_ns(), context=access.context, server=access.server)
 
@@ -183,7 +188,7 @@ def _events(api: Api, name: str, missing: list[Missing]) -> list[Object]:
     return [_object(raw) for raw in listed.items]
 
 
-def _addresses(node: Object | None) -> list[str]:
+def addresses_of(node: Object | None) -> list[str]:
     found = js.items(js.at(node, "status", "addresses"))
     return [text for one in found if (text := js.text_at(one, "address"))]
 
@@ -270,7 +275,7 @@ def look_at_all(api: Api) -> Fleet:
             pods=own if "/api/v1/pods" in lists else None,
             mates=[mate for job in sorted(jobs) for mate in mates[job]],
         )
-        cards.append(_card(api, seen))
+        cards.append(card_of(api, seen))
     return Fleet(cards=tuple(sorted(cards, key=_worst)), pods=tuple(pods), missing=tuple(missing))
 
 

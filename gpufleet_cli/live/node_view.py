@@ -194,7 +194,7 @@ def cordon(node: Object) -> NodeCordon | None:
         return None
     marks, labels = annotations_of(node), labels_of(node)
     ours = marks.get(f"{_OURS}cordoned-by")
-    if ours:
+    if ours and wrote_together(node):
         return NodeCordon(
             by=ours,
             told_by="gpufleet's annotations",
@@ -209,12 +209,28 @@ def cordon(node: Object) -> NodeCordon | None:
     return NodeCordon(by=manager, told_by=manager and "managedFields", at_ns=at_ns)
 
 
+def wrote_together(node: Object) -> bool:
+    """Whether who wrote our annotations made the cordon that is there now, as far as managedFields tell.
+
+    Annotations stay when a person uncordons by hand; the next cordon is then whoever's made it.
+    """
+    cordons, marks = set(), set()
+    for one in js.items(js.at(node, "metadata", "managedFields")):
+        manager = js.text_at(one, "manager")
+        fields = js.at(one, "fieldsV1")
+        if "f:unschedulable" in js.mapping(js.at(fields, "f:spec")):
+            cordons.add(manager)
+        if f"f:{_OURS}cordoned-by" in js.mapping(js.at(fields, "f:metadata", "f:annotations")):
+            marks.add(manager)
+    return not cordons or not marks or bool(cordons & marks)
+
+
 def _sentinel(labels: Mapping[str, str], marks: Mapping[str, str]) -> NodeCordon | None:
     """NVSentinel's quarantine; the prefix of its labels can be configured."""
     prefix = next(
         (key.removesuffix("cordon-by") for key in labels if key.endswith("/cordon-by")), None
     )
-    if prefix is None and "quarantineHealthEvent" not in marks:
+    if prefix is None and marks.get("quarantineHealthEvent", "") in ("", "[]", "{}"):
         return None
     own = prefix or _SENTINEL
     when = labels.get(f"{own}cordon-timestamp")

@@ -23,7 +23,7 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 NODE_LEASES = "kube-node-lease"
 MOST_IN_FLIGHT = 12
-READER, CAPTURE = "gpufleet-reader", "gpufleet-capture"
+READER, CAPTURE, OPERATOR = "gpufleet-reader", "gpufleet-capture", "gpufleet-operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +123,16 @@ def to_look_at_nodes() -> tuple[Right, ...]:
             verb="list", resource="events", namespace="default", loses="its reboots and warnings"
         ),
     )  # fmt: skip
+
+
+PATCH_NODES = Right(
+    verb="patch", resource="nodes", role=OPERATOR,
+    loses="cordon, uncordon and the queue: all are patches of a node",
+)  # fmt: skip
+WRITE_EVENTS = Right(
+    verb="create", resource="events", namespace="default", role=OPERATOR,
+    loses="an Event on the node for each action and refusal",
+)  # fmt: skip
 
 
 # --- Asking ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import msgspec
 
 from gpufleet_cli import settings_file
 from gpufleet_cli.errors import SourceError
-from gpufleet_cli.live import known_services, log_store, log_stores, metrics, node_past
+from gpufleet_cli.live import known_services, log_store, log_stores, metrics, node_past, node_watch
 from gpufleet_cli.live.answers import why_not
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
@@ -27,6 +27,7 @@ from gpufleet_cli.live.http_source import (
     through_api_server,
 )
 from gpufleet_cli.live.node_look import XidHistory
+from gpufleet_cli.live.node_watch import NodeWatch
 from gpufleet_cli.live.pods import Attempt
 from gpufleet_cli.live.service_access import secrets_of
 from gpufleet_cli.live.service_ref import service_ref
@@ -217,16 +218,34 @@ def _nodes(attempt: Attempt, sink: BundleWriter) -> Mapping[str, tuple[str, ...]
 
 def node_history(api: Api, flag: str | None) -> XidHistory | None:
     """Where a node's XIDs are asked for: as for a job; None where there is no such place."""
+    found = _node_metrics(api, flag)
+    if found is None:
+        return None
+    opening, matchers = found
+    return lambda node, addresses, now_ns: node_past.xids(
+        opening, node, addresses, now_ns, matchers
+    )
+
+
+def node_watch_of(api: Api, flag: str | None) -> NodeWatch | None:
+    """Where a node's last hours are asked for; None where there is no such place."""
+    found = _node_metrics(api, flag)
+    if found is None:
+        return None
+    opening, matchers = found
+    return lambda node, addresses, now_ns, span_s: node_watch.watched(
+        opening, node, addresses, now_ns, span_s, matchers
+    )
+
+
+def _node_metrics(api: Api, flag: str | None) -> tuple[node_past.Opened, str | None] | None:
     file = settings_file.load()
     context = file.of(api.access.context)
     chosen = choose("prometheus", flag=flag, file=file, context=api.access.context)
     place = chosen.value if chosen else next(iter(_found(api, (known_services.METRICS,))), None)
     if place is None:
         return None
-    opening = partial(opened, api, place, context.access)
-    return lambda node, addresses, now_ns: node_past.xids(
-        opening, node, addresses, now_ns, context.matchers
-    )
+    return partial(opened, api, place, context.access), context.matchers
 
 
 def _lost(

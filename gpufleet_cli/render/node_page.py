@@ -49,6 +49,15 @@ def node_text(card: NodeCard, look: Look) -> str:
     return look.finish(lines)
 
 
+def health_text(card: NodeCard, look: Look) -> str:
+    """What a person wants to know of a node before it is given work again."""
+    card = clean(card, unicode=look.unicode)
+    lines = [*_head(card, look), *_cordon(card, look), *_gangs(card), *_gpus(card, look)]
+    lines += [*_lease(card, look), *_conditions(card, look, is_short=True)]
+    lines += [*_taints_in_a_line(card), *_xids(card, FEW)]
+    return look.finish([*lines, *_not_seen(card.missing)])
+
+
 def _page(card: NodeCard, look: Look, *, is_short: bool) -> list[str]:
     lines = [*_head(card, look), ""]
     lines += _gangs(card)

@@ -1,0 +1,47 @@
+"""Asked before anything is changed: do we have the rights that the action takes?
+
+A firm no ends the command with one line, before a write. What could not be asked is tried: the server's own
+answer then tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gpufleet_cli.errors import SourceError
+from gpufleet_cli.live import rights
+from gpufleet_cli.live.api import Api
+from gpufleet_cli.live.rights import Reviewed, Right
+
+
+def require(
+    api: Api, needed: Sequence[Right], say: Callable[[str], None], *, useful: Sequence[Right] = ()
+) -> None:
+    """SourceError (exit 4) where one of `needed` is missing for sure; of `useful` ones a line says so."""
+    if api.access.through_kubectl:
+        raise SourceError(
+            "nothing is written through kubectl proxy: nothing was changed",
+            hint="our own way in failed for the reason above; kubectl itself can do it",
+        )
+    found = {one.right: one for one in rights.review(api, (*needed, *useful))}
+    lacked = missing(list(found.values()), needed)
+    if lacked:
+        raise refusal(lacked)
+    for right in useful:
+        if found[right].allowed is False:
+            say(f"not allowed: {right.shown}: without it no {right.loses.removeprefix('an ')}")
+
+
+def missing(reviews: Sequence[Reviewed], needed: Sequence[Right]) -> list[Reviewed]:
+    """Those of the needed ones that the server firmly says no to."""
+    return [one for one in reviews if one.right in needed and one.allowed is False]
+
+
+def refusal(lacked: Sequence[Reviewed]) -> SourceError:
+    """One line: which rights, and who grants them."""
+    shown = ", ".join(dict.fromkeys(one.right.shown for one in lacked))
+    roles = " and ".join(sorted({one.right.role for one in lacked}))
+    return SourceError(
+        f"not allowed: {shown}: nothing was changed",
+        hint=f"whoever administers the cluster binds {roles} (deploy/rbac)",
+    )
