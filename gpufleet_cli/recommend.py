@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from typing import Literal
 
-from gpufleet_cli import cost, dump_copy, xid_catalog
+from gpufleet_cli import attempt_token, cost, dump_copy, xid_catalog
 from gpufleet_cli.plain_text import is_name
 from gpufleet_cli.prices import Prices, is_healthy, price
 from gpufleet_cli.reason import Case
@@ -38,6 +38,7 @@ def recommend(case: Case, verdict: Verdict, chosen: Hypothesis | None) -> Recomm
     prices = price(case, chosen)
     action, decided_by, why = _action(case, verdict, chosen, prices)
     nodes = _nodes(verdict, chosen, action)
+    token = attempt_token.token_of(case.pods)
     return Recommendation(
         action=action,
         nodes=nodes,
@@ -48,9 +49,10 @@ def recommend(case: Case, verdict: Verdict, chosen: Hypothesis | None) -> Recomm
         lost_gpu_hours=_rounded(prices.lost),
         lost_waiting_gpu_hours=_rounded(prices.waiting_gpu_hours),
         lost_recompute_gpu_hours=_rounded(prices.recompute_gpu_hours),
-        commands=_commands(case, verdict, chosen, action, nodes),
+        commands=_commands(case, verdict, chosen, action, nodes, token),
         why=why,
         inputs=prices.inputs,
+        attempt_token=token,
     )
 
 
@@ -331,6 +333,7 @@ def _commands(
     chosen: Hypothesis | None,
     action: Action,
     nodes: tuple[str, ...],
+    token: str | None,
 ) -> tuple[Command, ...]:
     if chosen is None:
         settle = verdict.settle_command or _settling_command(case, verdict)
@@ -354,10 +357,11 @@ def _commands(
         )
         for node in nodes
     ]
+    bound = "" if token is None else f" --if-attempt {token}"
     if action in (Action.EVICT_NOW, Action.RESTART_JOB) and name is not None:
         found.append(
             Command(
-                run=f"gpufleet evict {shlex.quote(name)}{scope}",
+                run=f"gpufleet evict {shlex.quote(name)}{scope}{bound}",
                 stops_job=stops,
                 note="stops the job" if stops else "the job is down already",
             )
@@ -365,7 +369,7 @@ def _commands(
     elif action is Action.EVICT_NOW and nodes:
         found.extend(
             Command(
-                run=f"gpufleet evict {shlex.quote('node/' + node)}",
+                run=f"gpufleet evict {shlex.quote('node/' + node)}{bound}",
                 stops_job=stops,
                 note="stops the job" if stops else "the job is down already",
             )
@@ -374,7 +378,7 @@ def _commands(
     elif action is Action.CORDON_AT_CHECKPOINT and name is not None:
         found.append(
             Command(
-                run=f"gpufleet evict {shlex.quote(name)}{scope} --at-checkpoint",
+                run=f"gpufleet evict {shlex.quote(name)}{scope} --at-checkpoint{bound}",
                 stops_job=True,
                 note="waits for the boundary, then stops the job",
             )

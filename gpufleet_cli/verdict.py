@@ -253,7 +253,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """What to do, why, and what it costs."""
+    """What to do, why, and what it costs. `attempt_token` stands for the pods that this is about."""
 
     action: Action
     nodes: tuple[str, ...]
@@ -267,6 +267,7 @@ class Recommendation:
     commands: tuple[Command, ...]
     why: str
     inputs: tuple[Input, ...]
+    attempt_token: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
