@@ -19,6 +19,7 @@ from gpufleet_cli.reason.placed import NS
 from gpufleet_cli.verdict import (
     Action,
     Command,
+    Ground,
     Hypothesis,
     JobState,
     Kind,
@@ -53,7 +54,21 @@ def recommend(case: Case, verdict: Verdict, chosen: Hypothesis | None) -> Recomm
         why=why,
         inputs=prices.inputs,
         attempt_token=token,
+        ground=_ground(case, chosen, action, decided_by),
     )
+
+
+def _ground(
+    case: Case, chosen: Hypothesis | None, action: Action, decided_by: str
+) -> Ground | None:
+    """Why evicting now is right; the order is that of `_for_node`."""
+    if action is not Action.EVICT_NOW:
+        return None
+    if case.stop.stopped:
+        return "stopped"
+    if chosen is not None and chosen.corrupts:
+        return "corrupt"
+    return "arithmetic" if decided_by == "arithmetic" else "slowed"
 
 
 def _rounded(value: float | None) -> float | None:

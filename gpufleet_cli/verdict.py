@@ -55,6 +55,11 @@ class JobState(StrEnum):
     UNKNOWN = "unknown"
 
 
+Proof = Literal["terminated", "own-lines", "hint"]
+"""On what a state rests: all rank containers have ended; the attempt's own abort lines, a dump that the
+timeout wrote, the scheduler's word; or a line that a job which goes on may write as well."""
+
+
 class Remedy(StrEnum):
     """Where the cause of a hypothesis lies, which decides what kind of action can help."""
 
@@ -251,9 +256,13 @@ class Input:
     source: Literal["flag", "file", "evidence", "default", "unknown"]
 
 
+Ground = Literal["stopped", "corrupt", "slowed", "arithmetic"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """What to do, why, and what it costs. `attempt_token` stands for the pods that this is about."""
+    """What to do, why, and what it costs. `attempt_token` stands for the pods that this is about;
+    `ground` is why an eviction now is right, None where it is not."""
 
     action: Action
     nodes: tuple[str, ...]
@@ -268,6 +277,7 @@ class Recommendation:
     why: str
     inputs: tuple[Input, ...]
     attempt_token: str | None = None
+    ground: Ground | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,6 +311,7 @@ class JobView:
     watchdog_timeout_s: float | None
     ended_ns: int | None = None
     attempts: tuple[AttemptView, ...] = ()
+    state_proof: Proof | None = None
 
 
 RankStanding = Literal[

@@ -13,10 +13,11 @@ from gpufleet_cli.facts import ContainerState, Origin, PodState
 S = 1_000_000_000
 
 
-def container(restarts: int = 0) -> ContainerState:
+def container(last_finished_s: int | None = None) -> ContainerState:
     return ContainerState(
         name="trainer", state="running", reason=None, message=None, exit_code=None, started_ns=0,
-        finished_ns=None, restarts=restarts, has_gpu=True,
+        finished_ns=None, restarts=0 if last_finished_s is None else 1, has_gpu=True,
+        last_finished_ns=None if last_finished_s is None else last_finished_s * S,
     )  # fmt: skip
 
 
@@ -42,8 +43,8 @@ def test_a_token_is_short_and_the_order_and_the_state_of_pods_are_nothing_to_it(
 
 
 def test_pods_that_went_without_a_successor_change_nothing() -> None:
-    """A Job's controller deletes what still runs; nothing new is in danger."""
-    assert token_of(PODS) == token_of(PODS[1:])
+    """A Job's controller deletes what still runs, a tear-down breaks off: nothing new is in danger."""
+    assert token_of(PODS) == token_of(PODS[1:]) == token_of(PODS[2:])
 
 
 @pytest.mark.parametrize(
@@ -52,11 +53,10 @@ def test_pods_that_went_without_a_successor_change_nothing() -> None:
         lambda pods: [*pods, pod(3, created_s=160)],
         lambda pods: [pods[0], pods[1], pod(2, created_s=160, uid="uid-2b")],
         lambda pods: [pod(n, created_s=300, uid=f"again-{n}") for n in range(3)],
-        lambda pods: [replace(pods[0], containers=(container(restarts=1),)), *pods[1:]],
+        lambda pods: [replace(pods[0], containers=(container(last_finished_s=150),)), *pods[1:]],
         lambda pods: [replace(one, namespace="other") for one in pods],
-        lambda pods: [*pods, pod(7, created_s=101)],
     ],
-    ids=["one-more", "replaced-by-name", "made-again", "restarted-in-place", "namesake", "same-second"],
+    ids=["one-more", "replaced-by-name", "made-again", "restarted-in-place", "namesake"],
 )  # fmt: skip
 def test_whatever_runs_anew_has_another_token(
     change: Callable[[list[PodState]], list[PodState]],
@@ -65,7 +65,7 @@ def test_whatever_runs_anew_has_another_token(
     assert token_of(PODS) != token_of(change(PODS))
 
 
-def test_no_token_without_uids_or_for_pods_of_several_namespaces() -> None:
+def test_no_token_for_pods_of_unknown_age_or_of_several_namespaces() -> None:
     """Better none than one that means nothing."""
-    assert token_of([replace(one, uid=None) for one in PODS]) is None
+    assert token_of([replace(one, created_ns=None) for one in PODS]) is None
     assert token_of([*PODS, replace(pod(9), namespace="other")]) is None
