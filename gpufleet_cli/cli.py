@@ -21,6 +21,7 @@ from gpufleet_cli.commands.collect import collect
 from gpufleet_cli.commands.doctor import doctor
 from gpufleet_cli.commands.drill import drill
 from gpufleet_cli.commands.dumps import dumps
+from gpufleet_cli.commands.evict import evict
 from gpufleet_cli.commands.explain import explain
 from gpufleet_cli.commands.node import node, nodes
 from gpufleet_cli.commands.options import root_options, splice
@@ -33,7 +34,7 @@ from gpufleet_cli.errors import ExitCode, GpufleetError
 from gpufleet_cli.plain_text import visible
 
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
-COMMANDS = (triage, collect, ranks, dumps, explain, node, nodes, xid, doctor, drill, cache)
+COMMANDS = (triage, collect, ranks, dumps, explain, node, nodes, evict, xid, doctor, drill, cache)
 
 _HELP = (
     "Which rank stopped this training job, what is under it, and what to do about it."
@@ -41,7 +42,7 @@ _HELP = (
 )
 _EPILOG = (
     "Exit status: 0 done (triage: a verdict) - 1 a fault in gpufleet - 2 usage - 3 undecidable"
-    " - 4 the target cannot be read - 130 interrupted."
+    " - 4 the target cannot be read - 5 a guard refused - 130 interrupted."
 )
 
 

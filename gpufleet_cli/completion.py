@@ -18,7 +18,8 @@ WITH_VALUE = frozenset(
         "--restart", "-l", "--selector", "--attempt", "--at", "--lookback", "--dumps",
         "--prometheus", "--log-store", "--kernel-logs", "--save", "--to", "--redact-again",
         "--rank", "--class", "--seed", "--ranks", "--lost", "--score",
-        "--id", "--kind", "--node", "--action",
+        "--id", "--kind", "--node", "--action", "--if-attempt", "--checkpoint-marker",
+        "--checkpoint-metric", "--grace-period",
     }
 )  # fmt: skip
 _BY_OPTION = {
@@ -26,7 +27,7 @@ _BY_OPTION = {
 }  # fmt: skip
 _BY_COMMAND = {
     "node": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
-    "explain": "job", "doctor": "job", "xid": "xid", "cache": "cache",
+    "explain": "job", "doctor": "job", "xid": "xid", "cache": "cache", "evict": "gang",
 }  # fmt: skip
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
 _OUTPUTS = {"triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",)}
@@ -191,7 +192,12 @@ def _names(
     context = options.get("--context") or current_context(chosen, environment)
     namespace = options.get("-n") or options.get("--namespace")
     head = ""
-    if kind == "job" and "/" in prefix:  # KIND/NAME
+    if kind == "gang":  # a job or, which holds one, a node
+        kind = "node" if prefix.startswith("node/") else "job"
+        if "/" not in prefix:
+            nodes = _kept(file_of(folder, context, chosen), "node", prefix, None)
+            return [*_kept(file_of(folder, context, chosen), kind, prefix, namespace), *nodes]
+    if kind in ("job", "node") and "/" in prefix:  # KIND/NAME
         head, prefix = prefix[: prefix.rindex("/") + 1], prefix[prefix.rindex("/") + 1 :]
     found = _kept(file_of(folder, context, chosen), kind, prefix, namespace)
     return [head + name for name in found] if head else found

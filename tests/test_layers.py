@@ -197,7 +197,9 @@ def test_only_commands_and_actions_reach_the_cluster() -> None:
             for one in imports(path)
             if one.startswith("gpufleet_cli.")
         }
-        acts = part(name) == "operate" and not name.startswith(("operate/simulate", "operate/drill"))
+        acts = part(name) == "operate" and not name.startswith(
+            ("operate/simulate", "operate/drill")
+        )
         if part(name) not in ("live", "commands") and not acts:
             assert "live" not in reached, name
         if part(name) == "live":
