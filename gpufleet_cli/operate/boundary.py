@@ -71,6 +71,7 @@ class Saves:
 
 def wait(
     api: Api,
+    first: Sequence[Pod],
     pods: Callable[[], Sequence[Pod]],
     *,
     rhythm: Rhythm,
@@ -79,8 +80,8 @@ def wait(
     metric: MetricTime | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Ended:
-    """Until a boundary, the end of the deadline, or of the job. `pods` reads the gang's pods anew."""
-    first = pods()
+    """Until a boundary, the end of the deadline, or of the job. `first` are the gang's pods as they were
+    looked at, `pods` reads them anew."""
     uids = {pod.state.uid for pod in first}
     began = {pod.name: _life(pod) for pod in first}
     tasks = progress_look.logs_of(first)

@@ -52,6 +52,8 @@ MOST_EVENTS = 4
 WAIT_S = 4 * 3600.0
 """So long a checkpoint is waited for where nobody says --deadline."""
 LEAST_SECOND_S, MOST_SECOND_S, STEPS = 5.0, 180.0, 3.0
+BACK_S = 900
+"""So far a node's clock may be behind: `sinceTime` goes by it."""
 PROGRAM = "gpufleet"
 
 
@@ -285,10 +287,10 @@ def _second(api: Api, seen: _Seen, talk: Talk) -> Second:
     tasks = progress_look.logs_of([pod for pod in seen.pods if pod.is_running])
     if not tasks:
         return "unseen"
-    heard = progress_look.listen(api, tasks, seen.looked_ns - 60 * progress_look.NS)
-    if progress_look.moves(heard, last_step=job.last_step, seen_ns=api.now_ns()):
+    heard = progress_look.listen(api, tasks, seen.looked_ns - BACK_S * progress_look.NS)
+    if progress_look.moves(heard, last_step=job.last_step, seen_ns=seen.looked_ns):
         return "moves"
-    return "still" if heard.answered else "unseen"
+    return "still" if heard.answered == {task.pod for task in tasks} else "unseen"
 
 
 # --- A person, and the boundary -------------------------------------------------------------------
@@ -323,6 +325,7 @@ def _wait(api: Api, order: Order, seen: _Seen, talk: Talk) -> None:
     talk.say(f"waiting for the next durable checkpoint, {limit:g} s at most")
     ended = boundary.wait(
         api,
+        seen.pods,
         lambda: _pods_now(api, seen),
         rhythm=boundary.Rhythm(step_s=job.step_s, watchdog_s=job.watchdog_timeout_s),
         deadline=Deadline(limit),
@@ -378,8 +381,11 @@ def _done(api: Api, order: Order, seen: _Seen, now: Sequence[Pod]) -> Result:
     writer = Writer(api=api, dry_run=order.dry_run)
     planned = seen.planned
     if planned.means == "evict":
-        budget = order.deadline_s if order.deadline_s and not order.at_checkpoint else BUDGET_S
-        return tear_down_run.evict(writer, now, Deadline(budget), grace_s=order.grace_s)
+        stated = None if order.at_checkpoint else order.deadline_s
+        limit = Deadline(BUDGET_S if stated is None else stated)
+        return tear_down_run.evict(
+            writer, now, limit, grace_s=order.grace_s, waits=stated is not None
+        )
     if planned.means == "abort":
         return tear_down_run.command(writer, planned, seen.job)
 

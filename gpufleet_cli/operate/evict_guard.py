@@ -62,11 +62,9 @@ class EvictFacts:
 
 def rule(facts: EvictFacts) -> Ruling:
     """The ruling; of several reasons to refuse, the first that no waiting mends."""
-    refusal = _never(facts) or _another_run(facts)
-    if refusal is not None:
-        return refusal
-    if not facts.holds:
-        return done("no pod of it holds a node any more")
+    settled = _settled(facts)
+    if settled is not None:
+        return settled
     if facts.boundary == "reached":
         return go("a durable checkpoint was just made")
     if is_stopped(facts):
@@ -78,12 +76,8 @@ def rule(facts: EvictFacts) -> Ruling:
 
 def may_wait(facts: EvictFacts) -> Ruling:
     """Whether it is right to wait for the next checkpoint: where nothing but the moment is wrong."""
-    refusal = _never(facts) or _another_run(facts)
-    if refusal is not None:
-        return refusal
-    if not facts.holds:
-        return done("no pod of it holds a node any more")
-    return go("the next durable checkpoint is waited for")
+    settled = _settled(facts)
+    return settled if settled is not None else go("the next durable checkpoint is waited for")
 
 
 def is_stopped(facts: EvictFacts) -> bool:
@@ -107,6 +101,14 @@ def price(advice: Recommendation) -> float | None:
         return None
     more = float(restart) if isinstance(restart, float | int) else cost.DEFAULT_RESTART_S
     return round(cost.gpu_hours(gpus, float(since) + more), 2)
+
+
+def _settled(facts: EvictFacts) -> Ruling | None:
+    """What its state has no say in. Where there is nothing to take down, no token is asked for either."""
+    refusal = _never(facts)
+    if refusal is None and not facts.holds:
+        return done("no pod of it holds a node any more")
+    return refusal or _another_run(facts)
 
 
 # --- Reasons to refuse ----------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from gpufleet_cli.live.pods import Pod
 from gpufleet_cli.operate import tear_down
 from gpufleet_cli.operate.tear_down import SLURM_GROUPS
 from gpufleet_cli.parsers import json_documents as js
+from gpufleet_cli.plain_text import is_name
 
 _KUEUE_VERSIONS = ("v1beta2", "v1beta1")
 _POD_GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -51,6 +52,8 @@ def meant(api: Api, word: str | None, selector: str | None, namespace: str | Non
         return _by_labels(api, selector, namespace)
     if word is None:
         raise UsageError("Missing argument 'JOB'", hint="NAME, KIND/NAME, node/NAME, or -l LABELS")
+    if not is_name(word.rpartition("/")[2]):
+        raise UsageError(f"{word!r} is no name of a job or node")
     if word.startswith(("node/", "nodes/", "no/")):
         return _of_node(api, word.partition("/")[2])
     if "/" in word:
@@ -75,7 +78,7 @@ def newest_pods(api: Api, job: Job, *, group_of: frozenset[str] = frozenset()) -
 
 
 def workloads(api: Api, job: Job) -> Sequence[Object] | None:
-    """Kueue's Workloads of a job; empty where it is not queued, None where it is and they were not read."""
+    """Kueue's Workloads of a job; empty where it is not queued, None where it is and none was found."""
     if job.kind is None or not _is_queued(job):
         return ()
     for version in _KUEUE_VERSIONS:
@@ -86,7 +89,8 @@ def workloads(api: Api, job: Job) -> Sequence[Object] | None:
         )
         if listed.ok:
             head = {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": "Workload"}
-            return [{**head, **js.mapping(msgspec.json.decode(raw))} for raw in listed.items]
+            found = [{**head, **js.mapping(msgspec.json.decode(raw))} for raw in listed.items]
+            return found or None
     return None
 
 

@@ -75,7 +75,7 @@ def nested(field: Sequence[str], value: object) -> dict[str, object]:
 
 
 def plan(job: Job, *, workloads: Sequence[Object] | None) -> Plan:
-    """The plan. `workloads` are Kueue's of this job; None where it is queued and none could be read."""
+    """The plan. `workloads` are Kueue's of this job; None where it is queued and none was found."""
     if job.kind is None:
         return _evictions(job, "plain pods are evicted one by one")
     top, kind = top_of(job), job.kind.kind
@@ -88,7 +88,7 @@ def plan(job: Job, *, workloads: Sequence[Object] | None) -> Plan:
     if kind == "VolcanoJob":
         return _abort(job, top)
     if workloads is None or workloads:
-        return _deactivate(job, list(workloads or ()))
+        return _deactivate(job, top, list(workloads or ()))
     return _suspend(job, top)
 
 
@@ -211,7 +211,7 @@ def _suspend(job: Job, top: Object) -> Plan:
     )
 
 
-def _deactivate(job: Job, workloads: list[Object]) -> Plan:
+def _deactivate(job: Job, top: Object, workloads: list[Object]) -> Plan:
     field = ("spec", "active")
     one = workloads[0] if len(workloads) == 1 else {}
     name = js.text_at(one, "metadata", "name") or "WORKLOAD"
@@ -219,13 +219,15 @@ def _deactivate(job: Job, workloads: list[Object]) -> Plan:
     what = "workloads.kueue.x-k8s.io"
     blocked = None
     if not one:
-        count = f"it has {len(workloads)} Workloads" if workloads else "its Workload was not read"
+        count = f"it has {len(workloads)} Workloads" if workloads else "its Workload was not found"
         blocked = f"Kueue runs it and would lift a suspend of ours at once, and {count}"
     return Plan(
         means="deactivate",
         right=_right(job, "patch", "workloads", "kueue.x-k8s.io"),
         says=f"Kueue's Workload {name}: spec.active is set to false; Kueue suspends the job",
-        by_hand=patch_command(what, name, job.namespace, field, False),
+        by_hand=patch_command(what, name, job.namespace, field, False)
+        if one
+        else _suspend(job, top).by_hand,
         path=f"/apis/{version}/namespaces/{job.namespace}/workloads/{name}",
         field=field,
         value=False,

@@ -113,15 +113,21 @@ def in_order(pods: Sequence[Pod]) -> list[Pod]:
 
 
 def evict(
-    writer: Writer, pods: Sequence[Pod], deadline: Deadline, *, grace_s: int | None = None
+    writer: Writer,
+    pods: Sequence[Pod],
+    deadline: Deadline,
+    *,
+    grace_s: int | None = None,
+    waits: bool = False,
 ) -> Result:
     """All pods, one after the other. A first round asks the server without doing it, so that a budget that
-    forbids even one leaves all of them standing."""
+    forbids even one leaves all of them standing; where it `waits`, until the deadline."""
     left = in_order(pods)
-    if not writer.dry_run:
-        refused = _forbidden(Writer(api=writer.api, dry_run=True), left, grace_s)
-        if refused is not None:
+    dry = Writer(api=writer.api, dry_run=True)
+    while not writer.dry_run and (refused := _forbidden(dry, left, grace_s)) is not None:
+        if not waits or refused.outcome != "refused" or deadline.is_over():
             return refused
+        deadline.pause(_MOST_WAIT_S / 2)
     gone: list[str] = []
     for index, pod in enumerate(left):
         failed = _one(writer, pod, deadline, grace_s)
