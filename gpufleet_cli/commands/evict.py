@@ -21,7 +21,7 @@ from gpufleet_cli.settings import Settings, parse_duration
 
 if TYPE_CHECKING:
     from gpufleet_cli.live.api import Api
-    from gpufleet_cli.operate.evict import Order, Talk
+    from gpufleet_cli.operate.evict_look import Order, Talk
 
 
 def evict(
@@ -132,7 +132,7 @@ def _order(
     target: str | None, live: Live, settings: Settings, place: Path, *, is_kept: bool
 ) -> Order:
     from gpufleet_cli.facts import JobNumbers
-    from gpufleet_cli.operate.evict import Order
+    from gpufleet_cli.operate.evict_look import Order
 
     options = live.options(target, replace(settings, deadline_s=None), is_triage=False)
     return Order(
@@ -154,7 +154,7 @@ def _place(job: str) -> Path:
 
 def _talk(api: Api, *, yes: bool, dry_run: bool) -> Talk:
     from gpufleet_cli.commands.live_target import hooks
-    from gpufleet_cli.operate.evict import Talk
+    from gpufleet_cli.operate.evict_look import Talk
     from gpufleet_cli.redact import redact
 
     def tell(line: str) -> None:

@@ -52,11 +52,12 @@ def meant(api: Api, word: str | None, selector: str | None, namespace: str | Non
         return _by_labels(api, selector, namespace)
     if word is None:
         raise UsageError("Missing argument 'JOB'", hint="NAME, KIND/NAME, node/NAME, or -l LABELS")
-    if not is_name(word.rpartition("/")[2]):
+    kind, _, name = word.partition("/") if "/" in word else ("", "", word)
+    if not is_name(name):
         raise UsageError(f"{word!r} is no name of a job or node")
-    if word.startswith(("node/", "nodes/", "no/")):
-        return _of_node(api, word.partition("/")[2])
-    if "/" in word:
+    if kind in ("node", "nodes", "no"):
+        return _of_node(api, name)
+    if kind:
         return _of_job(find_job.find(api, Wanted(target=word, selector=None, namespace=namespace)))
     return _bare(api, word, namespace)
 
