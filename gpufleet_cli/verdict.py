@@ -55,9 +55,10 @@ class JobState(StrEnum):
     UNKNOWN = "unknown"
 
 
-Proof = Literal["terminated", "own-lines", "hint"]
+Proof = Literal["terminated", "own-lines", "hint", "older-attempt"]
 """On what a state rests: all rank containers have ended; the attempt's own abort lines, a dump that the
-timeout wrote, the scheduler's word; or a line that a job which goes on may write as well."""
+timeout wrote, the scheduler's word; a line that a job which goes on may write as well; or it is that of an
+attempt after which another began in the same pods, and nothing shows that this one has stopped."""
 
 
 class Remedy(StrEnum):

@@ -147,6 +147,8 @@ def _another_run(facts: EvictFacts) -> Ruling | None:
 def _runs(facts: EvictFacts) -> str:
     if facts.second == "moves":
         return "the job runs: it made a step while it was looked at"
+    if facts.proof == "older-attempt":
+        return "an attempt stopped and another began in the same pods, which nothing shows to be stopped"
     if facts.state is JobState.RUNNING:
         return f"the job runs: {facts.state_why}" if facts.state_why else "the job runs"
     if facts.state in _WORDS:

@@ -33,11 +33,13 @@ from gpufleet_cli.operate.evict_target import Meant
 from gpufleet_cli.operate.tear_down import Plan
 from gpufleet_cli.timestamps import format_clock
 from gpufleet_cli.triage import triage_target
-from gpufleet_cli.verdict import JobState, Triage
+from gpufleet_cli.verdict import JobState, JobView, Triage
 
 MOST_EVENTS = 4
 """On so many nodes of the gang an Event says what was done, where no node is to blame."""
 LEAST_SECOND_S, MOST_SECOND_S, STEPS = 5.0, 180.0, 3.0
+RHYTHM_S = 30.0
+"""As old may a last step be of a job that prints one every few seconds."""
 BACK_S = 900
 """So far a node's clock may be behind: `sinceTime` goes by it."""
 PROGRAM = "gpufleet"
@@ -208,17 +210,27 @@ def _shown(found: Collected, told: Triage) -> str:
     return f"{found.job}: {state}; verdict {told.verdict.kind} ({told.verdict.confidence:.2f})"
 
 
+def _until_second_s(proof: str, job: JobView, now_ns: int) -> float:
+    """How long to wait before the second look."""
+    steps = STEPS * (job.step_s or 0.0)
+    if proof == "hint":
+        return max(LEAST_SECOND_S, steps)
+    if job.last_step_ns is None:
+        return 0.0
+    return max(0.0, max(RHYTHM_S, steps) - (now_ns - job.last_step_ns) / progress_look.NS)
+
+
 def _second(api: Api, seen: Seen, talk: Talk) -> Second:
-    """What the ranks that still run write now. A mere hint waits for three step times, the rest does not."""
+    """What the ranks that still run write now. A mere hint waits for three step times; the job's own words, until
+    its last step is that old: a part of an elastic job may have died while the others go on."""
     assert seen.found is not None
     job = seen.found.job
-    if seen.facts.proof in (None, "terminated"):
+    if seen.facts.proof not in ("own-lines", "hint"):
         return "unseen"
-    is_hint = seen.facts.proof == "hint"
-    if is_hint and job.step_s is None:
+    if seen.facts.proof == "hint" and job.step_s is None:
         return "unseen"
-    if is_hint:
-        wait = min(MOST_SECOND_S, max(LEAST_SECOND_S, STEPS * (job.step_s or 0.0)))
+    wait = min(MOST_SECOND_S, _until_second_s(seen.facts.proof, job, api.now_ns()))
+    if wait > 0:
         talk.say(f"a second look in {wait:.0f} s: does it still step?")
         api.deadline.pause(wait)
     tasks = progress_look.logs_of([pod for pod in seen.pods if pod.is_running])

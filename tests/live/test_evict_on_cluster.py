@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +303,31 @@ def test_a_job_that_runs_is_not_touched(kind: str, make: Make) -> None:
     assert [] == gang.written()
 
 
+def test_a_traceback_alone_is_no_proof_that_a_job_has_stopped(make: Make) -> None:
+    """A second look: where a step follows it is refused, where none does it has stopped."""
+    gang = make("pods")
+    at = stories.began(3)
+    logs = {pod: list(stories.steps(2 * i, 2, at, 60)) for i, pod in enumerate(gang.pods)}
+    logs[gang.pods[1]] += [
+        (at + timedelta(seconds=60), f"[rank2]: {text}")
+        for text in (
+            "Traceback (most recent call last):",
+            '  File "/app/train.py", line 7, in <module>',
+            "    main()",
+            "RuntimeError: no such shard",
+        )
+    ]
+    pods.give_logs(gang.namespace, logs)
+    code, out, err = gang.evict("--dry-run")
+    assert 0 == code, err
+    assert "a second look" in err and out.startswith("dry run")
+    with _meanwhile(gang, lambda: _append(gang, "[rank0]: step 5000 loss 2.31"), steps=False):
+        code, _, err = gang.evict("--save", "kept")
+    assert 5 == code, err
+    assert "it made a step while it was looked at" in err
+    assert [] == gang.written()
+
+
 def test_a_reader_is_refused_before_anything_is_read(make: Make) -> None:
     """4, with the right and the role; nobody is asked, nothing gathered."""
     gang = make("job")
@@ -379,7 +404,9 @@ def test_the_api_server_is_lost_between_two_pods(make: Make) -> None:
 
 
 @contextmanager
-def _meanwhile(gang: Gang, then: Callable[[], None] | None) -> Iterator[None]:
+def _meanwhile(
+    gang: Gang, then: Callable[[], object] | None, *, steps: bool = True
+) -> Iterator[None]:
     """The first rank goes on stepping; once the evidence was gathered `then` happens, four times a minute."""
     over, happened = threading.Event(), threading.Event()
 
@@ -387,7 +414,8 @@ def _meanwhile(gang: Gang, then: Callable[[], None] | None) -> Iterator[None]:
         step, waited = 2000, 0
         while not over.wait(1.0):
             step += 1
-            _append(gang, f"[rank0]: step {step} loss 2.31 lr 1.0e-04")
+            if steps:
+                _append(gang, f"[rank0]: step {step} loss 2.31 lr 1.0e-04")
             waited += _is_gathered(gang)
             if waited % 15 == 1 and then is not None:
                 then()
@@ -431,6 +459,32 @@ def test_at_the_next_checkpoint_it_is_taken_down(make: Make) -> None:
     assert "logged a durable checkpoint of step 203" in err
     assert "kubectl patch" in out
     wait_until(lambda: not gang.standing(), "the pods went")
+
+
+def test_a_marker_that_the_job_writes_is_a_boundary_too(make: Make) -> None:
+    """A file on a place that we see; plain pods then go one by one."""
+    gang = make("pods")
+    gang.step()
+    marker = gang.folder / "latest"
+    marker.write_text("step-1000")
+    stamps = iter(range(2000, 3000))
+    more = ("--save", "kept", "--deadline", "300s", "--checkpoint-marker", str(marker))
+    with _meanwhile(gang, lambda: marker.write_text(f"step-{next(stamps)}")):
+        code, out, err = gang.evict("--at-checkpoint", *more)
+    assert 0 == code, err
+    assert f"{marker} was written" in err
+    assert "3 pods evicted" in out
+    assert not gang.standing()
+
+
+def test_a_job_that_stops_stepping_while_it_is_waited_for_is_left_alone(make: Make) -> None:
+    """It is another matter now: 5, nothing touched, look again."""
+    gang = make("job")
+    gang.step()
+    code, _, err = gang.evict("--at-checkpoint", "--no-collect", "--deadline", "300s")
+    assert 5 == code, err
+    assert "no step after 1059" in err and "nothing was touched" in err
+    assert [] == gang.written()
 
 
 def test_a_job_that_never_saves_is_left_alone(make: Make) -> None:
