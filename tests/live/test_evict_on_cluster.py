@@ -283,6 +283,24 @@ def test_a_node_that_two_gangs_hold_and_a_part_of_a_job(make: Make) -> None:
     assert [] == gang.written()
 
 
+def test_of_a_leader_worker_set_the_ill_group_alone_goes(make: Make) -> None:
+    """Each group is a gang of its own: the healthy one is not touched."""
+    gang = make("pods")
+    nodes.make(gang.namespace, 4, gpus=2, prefix="lws")
+    shape = Shape(pods=2, gpus=2, args=("--nproc-per-node=2", "train.py"))
+    other_jobs.leaderworkerset(gang.namespace, "served", shape, groups=2)
+    pods.wait(gang.namespace, "leaderworkerset.sigs.k8s.io/name=served", 4)
+    ill = ["served-1", "served-1-1"]
+    stories.stall(gang.namespace, ill, silent=1, at=stories.began())
+    pods.restart(gang.namespace, ill[1], exit_code=134)
+    where = ["-n", gang.namespace.name, "--yes", "--no-collect"]
+    code, _, err = gang.run("evict", "lws/served", *where)
+    assert 0 == code, err
+    assert "its controller makes them anew at once" in err
+    evicted = {one.split("/")[-2] for one in gang.written() if one.endswith("/eviction")}
+    assert evicted and evicted <= set(ill)
+
+
 # --- What is refused ------------------------------------------------------------------------------
 
 
