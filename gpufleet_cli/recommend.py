@@ -34,8 +34,11 @@ MOST_COPIES = 4
 """Above so many suspects a copy by hand settles nothing."""
 
 
-def recommend(case: Case, verdict: Verdict, chosen: Hypothesis | None) -> Recommendation:
-    """What to do about this verdict, why, and at what price."""
+def recommend(
+    case: Case, verdict: Verdict, chosen: Hypothesis | None, *, gathered_as: str | None = None
+) -> Recommendation:
+    """What to do about this verdict, why, and at what price. `gathered_as`: the job as a command finds it in its
+    cluster again, ready for a shell, where the evidence was gathered by its name or labels."""
     prices = price(case, chosen)
     action, decided_by, why = _action(case, verdict, chosen, prices)
     nodes = _nodes(verdict, chosen, action)
@@ -50,7 +53,7 @@ def recommend(case: Case, verdict: Verdict, chosen: Hypothesis | None) -> Recomm
         lost_gpu_hours=_rounded(prices.lost),
         lost_waiting_gpu_hours=_rounded(prices.waiting_gpu_hours),
         lost_recompute_gpu_hours=_rounded(prices.recompute_gpu_hours),
-        commands=_commands(case, verdict, chosen, action, nodes, token),
+        commands=_commands(case, verdict, chosen, action, nodes, token, gathered_as),
         why=why,
         inputs=prices.inputs,
         attempt_token=token,
@@ -349,6 +352,7 @@ def _commands(
     action: Action,
     nodes: tuple[str, ...],
     token: str | None,
+    gathered_as: str | None,
 ) -> tuple[Command, ...]:
     if chosen is None:
         settle = verdict.settle_command or _settling_command(case, verdict)
@@ -364,6 +368,7 @@ def _commands(
         name = None  # nothing to paste for what cannot be a name: it might be an option
     nodes = tuple(node for node in nodes if is_name(node))
     scope = f" -n {shlex.quote(namespace)}" if namespace is not None else ""
+    job = gathered_as if name is None else f"{shlex.quote(name)}{scope}"
     found = [
         Command(
             run=f"gpufleet cordon {shlex.quote(node)} --reason {shlex.quote(chosen.reason_tag or str(chosen.kind))}",
@@ -373,10 +378,10 @@ def _commands(
         for node in nodes
     ]
     bound = "" if token is None else f" --if-attempt {token}"
-    if action in (Action.EVICT_NOW, Action.RESTART_JOB) and name is not None:
+    if action in (Action.EVICT_NOW, Action.RESTART_JOB) and job is not None:
         found.append(
             Command(
-                run=f"gpufleet evict {shlex.quote(name)}{scope}{bound}",
+                run=f"gpufleet evict {job}{bound}",
                 stops_job=stops,
                 note="stops the job" if stops else "the job is down already",
             )
@@ -390,10 +395,10 @@ def _commands(
             )
             for node in nodes
         )
-    elif action is Action.CORDON_AT_CHECKPOINT and name is not None:
+    elif action is Action.CORDON_AT_CHECKPOINT and job is not None:
         found.append(
             Command(
-                run=f"gpufleet evict {shlex.quote(name)}{scope} --at-checkpoint{bound}",
+                run=f"gpufleet evict {job} --at-checkpoint{bound}",
                 stops_job=True,
                 note="waits for the boundary, then stops the job",
             )

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from gpufleet_cli.attempt_token import token_of
 from gpufleet_cli.bundle import read_target
-from gpufleet_cli.errors import TargetError
+from gpufleet_cli.errors import TargetError, UsageError
 from gpufleet_cli.facts import JobNumbers
-from gpufleet_cli.live import rights
+from gpufleet_cli.live import pack, rights
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.find_job import Job
 from gpufleet_cli.live.gather import Hooks
@@ -155,6 +155,7 @@ def _newest(pods: Sequence[Pod]) -> str:
 
 def look(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
     """Gather the newest attempt and triage what was gathered; then look a second time where that tells more."""
+    _must_be_new(order.place)
     looked_ns = api.now_ns()
     with talk.hooks() as hooks:
         found = collect(_options(order, seen.which), order.place, hooks)
@@ -184,6 +185,15 @@ def look(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
     looked = replace(seen, facts=facts, found=told, looked_ns=looked_ns)
     looked = replace(looked, pods=_of_bundle(seen.pods, read.manifest))
     return replace(looked, facts=replace(facts, second=_second(api, looked, talk)))
+
+
+def _must_be_new(place: Path) -> None:
+    """What an earlier look left would be gone on with: it says how the job was then, not how it is."""
+    folder = pack.working_folder(place) if pack.is_packed(place.name) else place
+    if place.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise UsageError(
+            f"{place} is taken, and evict looks anew", hint="give a new place to --save"
+        )
 
 
 def _options(order: Order, which: Meant) -> LiveOptions:

@@ -184,9 +184,12 @@ def test_a_gang_that_has_stopped_is_suspended(kind: str, make: Make) -> None:
     """With the token that triage printed; one patch; a bundle, a line and an Event are left; again is no harm."""
     gang = make(kind)
     gang.stall()
-    token = gang.triage()["recommendation"]["attempt_token"]
-    assert token
-    code, out, err = gang.evict("--if-attempt", token)
+    advice = gang.triage()["recommendation"]
+    token = advice["attempt_token"]
+    where = f"{gang.name} -n {gang.namespace.name}"
+    printed = f"gpufleet evict {where} --if-attempt {token}"
+    assert printed in [one["run"] for one in advice["commands"]]
+    code, out, err = gang.run(*printed.split()[1:], "--yes")
     assert 0 == code, err
     root, plural, field = SUSPEND[kind]
     path = gang.namespace.path(f"{plural}/{gang.name}", root)
@@ -318,6 +321,9 @@ def test_a_job_that_runs_is_not_touched(kind: str, make: Make) -> None:
     assert [] == gang.written()
     assert 2 == gang.evict("--force")[0]
     assert 2 == gang.evict("--state", "aborted")[0]
+    assert 5 == gang.evict("--save", "old")[0]
+    code, _, err = gang.evict("--save", "old")  # old evidence is no evidence
+    assert 2 == code and "evict looks anew" in err, err
     assert [] == gang.written()
 
 
@@ -362,7 +368,10 @@ def test_a_pasted_command_does_not_hit_the_run_that_came_after(make: Make) -> No
     """The pods are others by now: 5, the new one is named; the old token is worth nothing any more."""
     gang = make("pods")
     gang.stall()
-    token = gang.triage()["recommendation"]["attempt_token"]
+    advice = gang.triage()["recommendation"]
+    token = advice["attempt_token"]
+    where = f"-l job-id={gang.name} -n {gang.namespace.name}"
+    assert f"gpufleet evict {where} --if-attempt {token}" in [o["run"] for o in advice["commands"]]
     _replace(gang, gang.pods[2])
     code, _, err = gang.evict("--no-collect", "--if-attempt", token)
     assert 5 == code, err
