@@ -23,6 +23,7 @@ from gpufleet_cli.commands.doctor import doctor
 from gpufleet_cli.commands.drain_check import drain_check
 from gpufleet_cli.commands.drill import drill
 from gpufleet_cli.commands.dumps import dumps
+from gpufleet_cli.commands.evict import evict
 from gpufleet_cli.commands.explain import explain
 from gpufleet_cli.commands.label_gangs import label_gangs
 from gpufleet_cli.commands.node import node, nodes
@@ -39,7 +40,7 @@ from gpufleet_cli.plain_text import visible
 
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
 COMMANDS = (
-    triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, drain_check, label_gangs,
+    triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, evict, drain_check, label_gangs,
     xid, doctor, drill, cache,
 )  # fmt: skip
 

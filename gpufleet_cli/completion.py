@@ -20,6 +20,8 @@ WITH_VALUE = frozenset(
         "--rank", "--class", "--seed", "--ranks", "--lost", "--score",
         "--id", "--kind", "--node", "--action", "--since-checkpoint",
         "--reason", "--incident", "--diagnostics", "--xid-free", "--accept",
+        "--if-attempt", "--checkpoint-marker",
+        "--checkpoint-metric", "--grace-period",
     }
 )  # fmt: skip
 _BY_OPTION = {
@@ -28,7 +30,7 @@ _BY_OPTION = {
 _BY_COMMAND = {
     "node": "node", "drain-check": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
     "explain": "job", "doctor": "job", "xid": "xid", "cache": "cache",
-    "cordon": "node", "uncordon": "node", "queue": "queue",
+    "cordon": "node", "uncordon": "node", "queue": "queue", "evict": "gang",
 }  # fmt: skip
 _SECOND = {"cache": "refresh", "queue": "done"}
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
@@ -197,7 +199,12 @@ def _names(
     context = options.get("--context") or current_context(chosen, environment)
     namespace = options.get("-n") or options.get("--namespace")
     head = ""
-    if kind == "job" and "/" in prefix:  # KIND/NAME
+    if kind == "gang":  # a job or, which holds one, a node
+        kind = "node" if prefix.startswith("node/") else "job"
+        if "/" not in prefix:
+            nodes = _kept(file_of(folder, context, chosen), "node", prefix, None)
+            return [*_kept(file_of(folder, context, chosen), kind, prefix, namespace), *nodes]
+    if kind in ("job", "node") and "/" in prefix:  # KIND/NAME
         head, prefix = prefix[: prefix.rindex("/") + 1], prefix[prefix.rindex("/") + 1 :]
     found = _kept(file_of(folder, context, chosen), kind, prefix, namespace)
     return [head + name for name in found] if head else found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from typing import Literal
 
-from gpufleet_cli import cost, dump_copy, xid_catalog
+from gpufleet_cli import attempt_token, cost, dump_copy, xid_catalog
 from gpufleet_cli.plain_text import is_name
 from gpufleet_cli.prices import Prices, is_healthy, price
 from gpufleet_cli.reason import Case
@@ -19,6 +19,7 @@ from gpufleet_cli.reason.placed import NS
 from gpufleet_cli.verdict import (
     Action,
     Command,
+    Ground,
     Hypothesis,
     JobState,
     Kind,
@@ -33,11 +34,15 @@ MOST_COPIES = 4
 """Above so many suspects a copy by hand settles nothing."""
 
 
-def recommend(case: Case, verdict: Verdict, chosen: Hypothesis | None) -> Recommendation:
-    """What to do about this verdict, why, and at what price."""
+def recommend(
+    case: Case, verdict: Verdict, chosen: Hypothesis | None, *, gathered_as: str | None = None
+) -> Recommendation:
+    """What to do about this verdict, why, and at what price. `gathered_as`: the job as a command finds it in its
+    cluster again, ready for a shell, where the evidence was gathered by its name or labels."""
     prices = price(case, chosen)
     action, decided_by, why = _action(case, verdict, chosen, prices)
     nodes = _nodes(verdict, chosen, action)
+    token = attempt_token.token_of(case.pods)
     return Recommendation(
         action=action,
         nodes=nodes,
@@ -48,10 +53,25 @@ def recommend(case: Case, verdict: Verdict, chosen: Hypothesis | None) -> Recomm
         lost_gpu_hours=_rounded(prices.lost),
         lost_waiting_gpu_hours=_rounded(prices.waiting_gpu_hours),
         lost_recompute_gpu_hours=_rounded(prices.recompute_gpu_hours),
-        commands=_commands(case, verdict, chosen, action, nodes),
+        commands=_commands(case, verdict, chosen, action, nodes, token, gathered_as),
         why=why,
         inputs=prices.inputs,
+        attempt_token=token,
+        ground=_ground(case, chosen, action, decided_by),
     )
+
+
+def _ground(
+    case: Case, chosen: Hypothesis | None, action: Action, decided_by: str
+) -> Ground | None:
+    """Why evicting now is right; the order is that of `_for_node`."""
+    if action is not Action.EVICT_NOW:
+        return None
+    if case.stop.stopped:
+        return "stopped"
+    if chosen is not None and chosen.corrupts:
+        return "corrupt"
+    return "arithmetic" if decided_by == "arithmetic" else "slowed"
 
 
 def _rounded(value: float | None) -> float | None:
@@ -331,6 +351,8 @@ def _commands(
     chosen: Hypothesis | None,
     action: Action,
     nodes: tuple[str, ...],
+    token: str | None,
+    gathered_as: str | None,
 ) -> tuple[Command, ...]:
     if chosen is None:
         settle = verdict.settle_command or _settling_command(case, verdict)
@@ -346,6 +368,7 @@ def _commands(
         name = None  # nothing to paste for what cannot be a name: it might be an option
     nodes = tuple(node for node in nodes if is_name(node))
     scope = f" -n {shlex.quote(namespace)}" if namespace is not None else ""
+    job = gathered_as if name is None else f"{shlex.quote(name)}{scope}"
     found = [
         Command(
             run=f"gpufleet cordon {shlex.quote(node)} --reason {shlex.quote(chosen.reason_tag or str(chosen.kind))}",
@@ -354,10 +377,11 @@ def _commands(
         )
         for node in nodes
     ]
-    if action in (Action.EVICT_NOW, Action.RESTART_JOB) and name is not None:
+    bound = "" if token is None else f" --if-attempt {token}"
+    if action in (Action.EVICT_NOW, Action.RESTART_JOB) and job is not None:
         found.append(
             Command(
-                run=f"gpufleet evict {shlex.quote(name)}{scope}",
+                run=f"gpufleet evict {job}{bound}",
                 stops_job=stops,
                 note="stops the job" if stops else "the job is down already",
             )
@@ -365,16 +389,16 @@ def _commands(
     elif action is Action.EVICT_NOW and nodes:
         found.extend(
             Command(
-                run=f"gpufleet evict {shlex.quote('node/' + node)}",
+                run=f"gpufleet evict {shlex.quote('node/' + node)}{bound}",
                 stops_job=stops,
                 note="stops the job" if stops else "the job is down already",
             )
             for node in nodes
         )
-    elif action is Action.CORDON_AT_CHECKPOINT and name is not None:
+    elif action is Action.CORDON_AT_CHECKPOINT and job is not None:
         found.append(
             Command(
-                run=f"gpufleet evict {shlex.quote(name)}{scope} --at-checkpoint",
+                run=f"gpufleet evict {job} --at-checkpoint{bound}",
                 stops_job=True,
                 note="waits for the boundary, then stops the job",
             )

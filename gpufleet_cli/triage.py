@@ -6,6 +6,7 @@ Each parser and rule is guarded: one that breaks costs its own part and leaves a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from gpufleet_cli.bundle import Target, attempts_of, time_of, whole_of
 from gpufleet_cli.facts import Fact, Gap, JobNumbers, Origin, ProcessStack, RankDump, Writes
 from gpufleet_cli.guard import guarded
 from gpufleet_cli.parsers.safe_pickle import no_collection
-from gpufleet_cli.plain_text import visible
+from gpufleet_cli.plain_text import is_name, visible
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.build import build_case
 from gpufleet_cli.reason.subject import job_view, rank_rows
@@ -92,7 +93,7 @@ def decide(
         else:
             hypotheses.extend(found)
     verdict, chosen = weigh(case, hypotheses)
-    advice = recommend(case, verdict, chosen)
+    advice = recommend(case, verdict, chosen, gathered_as=_gathered_as(target))
     if chosen is None and verdict.settle_command is None and advice.commands:
         verdict = replace(verdict, settle_command=advice.commands[0].run)
     errors = error_lines(case)
@@ -114,6 +115,22 @@ def decide(
         missing=_missing(case, facts, broken, verdict.culprits),
         files=files,
     )
+
+
+_LABELS = re.compile(r"[A-Za-z0-9][A-Za-z0-9./_=,-]{0,400}", re.ASCII)
+
+
+def _gathered_as(target: Target) -> str | None:
+    """The job of a bundle as a command finds it again: by name, or plain pods by their labels."""
+    told = target.manifest or {}
+    name, space, labels = (told.get(key) for key in ("job", "namespace", "selector"))
+    if not isinstance(space, str) or not is_name(space):
+        return None
+    if isinstance(told.get("kind"), str):
+        return f"{name} -n {space}" if isinstance(name, str) and is_name(name) else None
+    if isinstance(labels, str) and _LABELS.fullmatch(labels):
+        return f"-l {labels} -n {space}"
+    return None
 
 
 def _with_attempts(view: JobView, target: Target) -> JobView:

@@ -55,6 +55,12 @@ class JobState(StrEnum):
     UNKNOWN = "unknown"
 
 
+Proof = Literal["terminated", "own-lines", "hint", "older-attempt"]
+"""On what a state rests: all rank containers have ended; the attempt's own abort lines, a dump that the
+timeout wrote, the scheduler's word; a line that a job which goes on may write as well; or it is that of an
+attempt after which another began in the same pods, and nothing shows that this one has stopped."""
+
+
 class Remedy(StrEnum):
     """Where the cause of a hypothesis lies, which decides what kind of action can help."""
 
@@ -251,9 +257,13 @@ class Input:
     source: Literal["flag", "file", "evidence", "default", "unknown"]
 
 
+Ground = Literal["stopped", "corrupt", "slowed", "arithmetic"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """What to do, why, and what it costs."""
+    """What to do, why, and what it costs. `attempt_token` stands for the pods that this is about;
+    `ground` is why an eviction now is right, None where it is not."""
 
     action: Action
     nodes: tuple[str, ...]
@@ -267,6 +277,8 @@ class Recommendation:
     commands: tuple[Command, ...]
     why: str
     inputs: tuple[Input, ...]
+    attempt_token: str | None = None
+    ground: Ground | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,6 +315,7 @@ class JobView:
     group: int | None = None
     groups: tuple[tuple[int, str], ...] = ()
     """Of a LeaderWorkerSet: which group this is of, and every group's number and state when it was gathered."""
+    state_proof: Proof | None = None
 
 
 RankStanding = Literal[

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("completion_scripts",),
     ("errors", "timestamps", "plain_text", "completion"),
     ("facts",),
-    ("guard", "xid_tables", "step_points", "node_card", "dump_copy"),
+    ("guard", "xid_tables", "step_points", "node_card", "dump_copy", "attempt_token"),
     ("gang_card", "mark_card", "drain_card", "source_check", "cordon_card"),
     ("verdict", "xid_catalog", "redact"),
     ("unpack",),

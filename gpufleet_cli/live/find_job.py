@@ -38,6 +38,7 @@ class Job:
     attempts: tuple[Attempt, ...]
     gang: int | None
     gaps: tuple[Gap, ...] = ()
+    selector: str | None = None
 
     @property
     def shown(self) -> str:
@@ -381,6 +382,7 @@ def _by_selector(api: Api, selector: str, namespace: str | None) -> Job:
         pods=tuple(pods),
         attempts=tuple(attempts_of(pods)),
         gang=None,
+        selector=selector,
     )
 
 

@@ -159,6 +159,7 @@ def _about(
         "job": job.name,
         "namespace": job.namespace,
         "kind": None if job.kind is None else job.kind.kind,
+        "selector": job.selector,
         "uid": job.uid,
         "gang": job.gang,
         "world_size": ranks,

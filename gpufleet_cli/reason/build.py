@@ -102,7 +102,7 @@ def build_case(
         return newest
     if newest.as_of_ns is None or (newest.as_of_ns - ended) / NS > LOOK_BACK_S:
         return newest
-    return before
+    return replace(before, stop=replace(before.stop, proof="older-attempt"))
 
 
 def _build(

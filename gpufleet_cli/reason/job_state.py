@@ -22,7 +22,7 @@ from gpufleet_cli.facts import (
 from gpufleet_cli.reason import pauses
 from gpufleet_cli.reason.placed import NS, Pause, Placed, Steps, Stop
 from gpufleet_cli.reason.recorder_finding import GraphFinding, Stall
-from gpufleet_cli.verdict import JobState
+from gpufleet_cli.verdict import JobState, Proof
 
 ABORT_SIGNS = frozenset(
     {
@@ -67,19 +67,21 @@ def judge(
     for numbers in given:
         if numbers.state is not None and numbers.state in KNOWN_STATES:
             state = JobState(numbers.state)
-            return _stop(state, f"as given by {numbers.source}", numbers.origin, None)
+            return _stop(state, f"as given by {numbers.source}", numbers.origin, None, "hint")
     finished = [s for s in signs if s.fact.sign is Sign.FINISHED]
     ended = _latest(signs, timeouts)
     gone = _containers(pods)
     if finished and _all_finished(finished, timeouts):
-        return _stop(JobState.EXITED, "the training loop finished", finished[0].fact.origin, ended)
+        proof: Proof = "hint" if gone is None else "terminated"
+        first_end = finished[0].fact.origin
+        return _stop(JobState.EXITED, "the training loop finished", first_end, ended, proof)
     aborts = [s for s in signs if s.fact.sign in ABORT_SIGNS]
     if _goes_on(steps, [*aborts, *timeouts]):
         return _stop(
             JobState.RUNNING, "steps were completed after the complaints", steps.last_origin, None
         )
     if gone is not None:
-        return _stop(JobState.ABORTED, gone[0], gone[1], gone[2] or ended)
+        return _stop(JobState.ABORTED, gone[0], gone[1], gone[2] or ended, "terminated")
     failed = [j for j in scheduler if (j.state or "").split(" ")[0].rstrip("+") in FAILED_STATES]
     if failed:
         job = failed[0]
@@ -100,7 +102,8 @@ def judge(
     after = [s for s in crashed if s.at_ns is not None and last_step and s.at_ns >= last_step]
     if crashed and (after or not _is_fresh(steps, as_of_ns)):
         first = min(crashed, key=lambda p: (p.at_ns or 0, str(p.fact.origin)))
-        return _stop(JobState.ABORTED, "a rank ended with an error", first.fact.origin, ended)
+        why = "a rank ended with an error"
+        return _stop(JobState.ABORTED, why, first.fact.origin, ended, "hint")
     if _is_fresh(steps, as_of_ns):
         return _stop(
             JobState.RUNNING, "the last step is within its rhythm", steps.last_origin, None
@@ -146,9 +149,22 @@ def _is_death(sign: LogSign) -> bool:
     )
 
 
-def _stop(state: JobState, why: str, origin: Origin | None, ended_ns: int | None) -> Stop:
+def _stop(
+    state: JobState,
+    why: str,
+    origin: Origin | None,
+    ended_ns: int | None,
+    proof: Proof = "own-lines",
+) -> Stop:
     stopped = state in (JobState.STALLED, JobState.ABORTED, JobState.EXITED)
-    return Stop(state=state, why=why, origin=origin, ended_ns=ended_ns, stopped=stopped)
+    return Stop(
+        state=state,
+        why=why,
+        origin=origin,
+        ended_ns=ended_ns,
+        stopped=stopped,
+        proof=proof if stopped else None,
+    )
 
 
 def _latest(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from gpufleet_cli.facts import HostEvent, LogSign, Origin, SxidEvent, XidEvent
-from gpufleet_cli.verdict import JobState
+from gpufleet_cli.verdict import JobState, Proof
 from gpufleet_cli.xid_catalog import XidReading
 
 T = TypeVar("T")
@@ -151,13 +151,14 @@ class PlacedSxid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Whether the job has stopped, and the positive evidence for it."""
+    """Whether the job has stopped, and the positive evidence for it; `proof` None where it has not."""
 
     state: JobState
     why: str
     origin: Origin | None
     ended_ns: int | None
     stopped: bool
+    proof: Proof | None = None
 
 
 PlacedSign = Placed[LogSign]

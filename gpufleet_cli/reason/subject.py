@@ -44,6 +44,7 @@ def job_view(case: Case) -> JobView:
         checkpoint_interval_s=case.checkpoints.interval_s,
         watchdog_timeout_s=None if case.timeout_source == "default" else case.timeout_s,
         ended_ns=case.stop.ended_ns,
+        state_proof=case.stop.proof,
     )
 
 

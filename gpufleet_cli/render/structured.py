@@ -273,6 +273,7 @@ def _recommendation(advice: Recommendation) -> Json:
         ],
         "why": advice.why,
         "inputs": [_input(one) for one in advice.inputs],
+        "attempt_token": advice.attempt_token,
     }
 
 

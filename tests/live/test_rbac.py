@@ -48,6 +48,8 @@ RIGHTS = (
     ("delete", "batch", "jobs", "o"),
     ("delete", "kubeflow.org", "pytorchjobs", "o"),
     ("patch", "jobset.x-k8s.io", "jobsets", "o"),
+    ("create", "bus.volcano.sh", "commands", "o"),
+    ("patch", "kueue.x-k8s.io", "workloads", "o"),
     ("delete", "", "pods", ""),
     ("create", "", "pods", ""),
     ("delete", "", "nodes", ""),

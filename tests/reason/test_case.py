@@ -249,6 +249,17 @@ def test_an_older_failure_is_the_subject_when_the_younger_attempt_runs() -> None
     ]
     found = case([*places(), JobNumbers(source="file", world_size=8), *old, *new])
     assert (found.attempt, found.stop.stopped) == (0, True)
+    assert "older-attempt" == found.stop.proof
+
+
+def test_a_state_says_on_what_it_rests() -> None:
+    """A watchdog's line or an abort is the attempt's own; what was given is a hint, and running needs none."""
+    assert "own-lines" == case(hang()).stop.proof
+    assert "own-lines" == case(hang(sign(Sign.ABORT, 1, GAVE_UP + 60 * S))).stop.proof
+    assert "hint" == case([JobNumbers(source="flag", state="aborted"), *running()]).stop.proof
+    assert case(running(), STOPPED).stop.proof is None
+    raised = case([*running(), sign(Sign.PYTHON_EXCEPTION, 1, STOPPED + 1 * S)], STOPPED + HOUR)
+    assert (JobState.ABORTED, "hint") == (raised.stop.state, raised.stop.proof)
 
 
 def test_a_timeout_of_a_group_without_a_name_is_of_the_world() -> None:

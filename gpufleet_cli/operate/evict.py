@@ -1,0 +1,234 @@
+"""Tearing a gang down, from the first look to the line that says what stands.
+
+    which gang -> may we -> look (a bundle), triage -> second look -> the guard -> a person -> the boundary, where one
+    is waited for -> read again, the guard again -> its controller's means -> what stands, the audit log
+
+Nothing here decides: `evict_guard` does, on facts that `evict_look` reads. Between the last read and the change
+lies one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from gpufleet_cli.attempt_token import token_of
+from gpufleet_cli.errors import Refused, SourceError, UsageError
+from gpufleet_cli.live.api import Api
+from gpufleet_cli.live.deadline import Deadline
+from gpufleet_cli.live.pods import Pod
+from gpufleet_cli.operate import (
+    audit,
+    boundary,
+    checkpoint_metric,
+    evict_guard,
+    evict_look,
+    evict_target,
+    tear_down,
+    tear_down_run,
+)
+from gpufleet_cli.operate.audit import Deed
+from gpufleet_cli.operate.evict_look import PROGRAM, Order, Seen, Talk
+from gpufleet_cli.operate.rulings import Ruling
+from gpufleet_cli.operate.tear_down_run import BUDGET_S, Result
+from gpufleet_cli.operate.writes import Writer
+
+WAIT_S = 4 * 3600.0
+"""So long a checkpoint is waited for where nobody says --deadline."""
+
+
+def evict(api: Api, order: Order, talk: Talk) -> list[str]:
+    """Tear the gang down; what is to be read on standard output. Refused, or an error, where it was not."""
+    which = evict_target.meant(api, order.word, order.selector, order.namespace)
+    if which is None:
+        return [f"no gang holds {order.word}: nothing to tear down"]
+    seen = _may(api, order, evict_look.first_look(api, which, order), talk)
+    if not seen.facts.holds:
+        return [f"{seen.job.shown}: {evict_look.idle(seen)}"]
+    seen = evict_look.look(api, order, seen, talk)
+    ruling = evict_guard.rule(seen.facts)
+    waits = order.at_checkpoint and not evict_guard.is_stopped(seen.facts)
+    if waits:
+        ruling = evict_guard.may_wait(seen.facts)
+    if ruling.answer == "done":
+        return [f"{seen.job.shown}: {ruling.why}"]
+    if not ruling.goes:
+        _refuse(api, order, seen, ruling, talk)
+    _tell_before(seen, ruling, order, talk)
+    if waits:
+        _wait(api, order, seen, talk)
+    return _act(api, order, seen, waits=waits, talk=talk)
+
+
+# --- Before the look ------------------------------------------------------------------------------
+
+
+def _may(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
+    """Refuse before anything is gathered what no look can mend."""
+    if order.grace_s is not None and not seen.planned.is_one_by_one:
+        raise UsageError(
+            f"--grace-period: the controller of {seen.job.shown} keeps the pods' own",
+            hint="leave it out",
+        )
+    if seen.facts.may is False:
+        why = f"no right to {seen.facts.right}"
+        _record(api, order, seen, talk, outcome="refused", why=why)
+        raise SourceError(
+            f"{seen.job.shown}: {why}: nothing was touched",
+            hint=f"{tear_down.OPERATOR} has it (deploy/rbac)",
+        )
+    ruling = evict_guard.may_wait(seen.facts)
+    if ruling.answer == "no":
+        _refuse(api, order, seen, ruling, talk)
+    return seen
+
+
+# --- A person, and the boundary -------------------------------------------------------------------
+
+
+def _tell_before(seen: Seen, ruling: Ruling, order: Order, talk: Talk) -> None:
+    """What goes with the pods, and what it costs, before anybody is asked."""
+    planned = seen.planned
+    talk.say(f"{seen.job.shown}: {ruling.why}")
+    talk.say(planned.says)
+    for line in tear_down.loses(seen.pods, one_by_one=planned.is_one_by_one):
+        talk.say(line)
+    grace, hours = tear_down.idle_grace(seen.pods)
+    if hours and evict_guard.is_stopped(seen.facts) and order.grace_s is None:
+        offer = "; --grace-period shortens it" if planned.is_one_by_one else ""
+        talk.say(f"the pods have {grace} s to end, idle: at most {hours:,.2f} GPU-h{offer}")
+    name = seen.which.node or seen.job.name
+    talk.confirm(f"{PROGRAM} evict: tear down {seen.job.shown}, {len(seen.pods)} pods", name)
+
+
+def _wait(api: Api, order: Order, seen: Seen, talk: Talk) -> None:
+    """Until the boundary; anything else ends it, and nothing was touched."""
+    assert seen.found is not None
+    job = seen.found.job
+    metric = checkpoint_metric.reader(
+        api,
+        [pod.name for pod in seen.pods],
+        flag=order.options.prometheus,
+        metric=order.metric,
+    )
+    limit = order.deadline_s or WAIT_S
+    talk.say(f"waiting for the next durable checkpoint, {limit:g} s at most")
+    ended = boundary.wait(
+        api,
+        seen.pods,
+        lambda: evict_look.pods_now(api, seen),
+        rhythm=boundary.Rhythm(step_s=job.step_s, watchdog_s=job.watchdog_timeout_s),
+        deadline=Deadline(limit),
+        marker=order.marker,
+        metric=metric,
+        say=talk.say,
+    )
+    if ended.how == "boundary":
+        talk.say(f"boundary: {ended.why}")
+        return
+    why = f"{ended.why} while it was waited for: nothing was touched"
+    _record(api, order, seen, talk, outcome="refused", why=why)
+    token = token_of([pod.state for pod in evict_look.pods_now(api, seen)])
+    bound = "" if token is None else f" --if-attempt {token}"
+    more = " --at-checkpoint" if ended.how == "late" else ""
+    raise Refused(
+        f"{seen.job.shown}: {why}",
+        hint=f"{PROGRAM} triage {seen.which.words}; {PROGRAM} evict {seen.which.words}{more}{bound}",
+    )
+
+
+# --- The deed -------------------------------------------------------------------------------------
+
+
+def _act(api: Api, order: Order, seen: Seen, *, waits: bool, talk: Talk) -> list[str]:
+    """Read again, rule again, and do it."""
+    now = evict_look.pods_now(api, seen)
+    facts = replace(
+        seen.facts,
+        strangers=tuple(pod.name for pod in now if pod.state.uid not in seen.uids),
+        token=token_of([pod.state for pod in now]) if order.wanted_token else seen.facts.token,
+        boundary="reached" if waits else "not-asked",
+    )
+    ruling = evict_guard.rule(facts)
+    if ruling.answer == "done":
+        return [f"{seen.job.shown}: {ruling.why}"]
+    if not ruling.goes:
+        _refuse(api, order, seen, ruling, talk)
+    result = _done(api, order, seen, now)
+    return _told(api, order, seen, result, talk)
+
+
+def _done(api: Api, order: Order, seen: Seen, now: Sequence[Pod]) -> Result:
+    writer = Writer(api=api, dry_run=order.dry_run)
+    planned = seen.planned
+    if planned.means == "evict":
+        stated = None if order.at_checkpoint else order.deadline_s
+        limit = Deadline(BUDGET_S if stated is None else stated)
+        return tear_down_run.evict(
+            writer, now, limit, grace_s=order.grace_s, waits=stated is not None
+        )
+    if planned.means == "abort":
+        return tear_down_run.command(writer, planned, seen.job)
+
+    def again() -> str | None:
+        """Whether the job is another by now, asked where somebody changed its object in between."""
+        new = [pod.name for pod in evict_look.pods_now(api, seen) if pod.state.uid not in seen.uids]
+        return f"new pods came: {', '.join(new[:4])}" if new else None
+
+    return tear_down_run.patch(writer, planned, seen.job.uid, again)
+
+
+def _told(api: Api, order: Order, seen: Seen, result: Result, talk: Talk) -> list[str]:
+    """The lines for a person; an error where it was not done, with what stands."""
+    _record(api, order, seen, talk, outcome=_outcome(result), why=result.why)
+    states = list(tear_down_run.standing_lines(result))
+    if result.outcome != "done":
+        finish = f"; again finishes it: {PROGRAM} evict {seen.which.words}" if result.gone else ""
+        text = "; ".join([f"{seen.job.shown}: {result.why}", *states])
+        if result.outcome in ("refused", "changed"):
+            raise Refused(text + finish, hint=f"by its own means: {seen.planned.by_hand}")
+        raise SourceError(text + finish)
+    if order.dry_run:
+        return [f"dry run: {seen.job.shown}: {result.why}"]
+    lines = [f"{seen.job.shown}: {result.why}"]
+    left = tear_down_run.leaving(lambda: evict_look.pods_now(api, seen), seen.uids)
+    if left:
+        more = ", ..." if len(left) > 4 else ""
+        lines.append(f"{len(left)} pods still stand, told to go: {', '.join(left[:4])}{more}")
+    if seen.planned.undo is not None:
+        lines.append(f"it starts again with: {seen.planned.undo}")
+    return lines
+
+
+def _outcome(result: Result) -> audit.Outcome:
+    return "refused" if result.outcome == "changed" else result.outcome
+
+
+def _refuse(api: Api, order: Order, seen: Seen, ruling: Ruling, talk: Talk) -> NoReturn:
+    """End with 5: the reason, the price of what was asked, and what serves instead."""
+    _record(api, order, seen, talk, outcome="refused", why=ruling.why, hours=ruling.gpu_hours)
+    price = "" if ruling.gpu_hours is None else f" It would cost {ruling.gpu_hours:,.0f} GPU-h."
+    raise Refused(f"{seen.job.shown}: not evicted: {ruling.why}.{price}", hint=ruling.instead)
+
+
+def _record(
+    api: Api,
+    order: Order,
+    seen: Seen,
+    talk: Talk,
+    *,
+    outcome: audit.Outcome,
+    why: str,
+    hours: float | None = None,
+) -> None:
+    deed = Deed(
+        verb="evict",
+        outcome=outcome,
+        why=why,
+        nodes=() if seen.facts.may is False else seen.nodes,  # who may not evict may not tell
+        job=seen.job.name,
+        namespace=seen.job.namespace,
+        gpu_hours=hours,
+    )
+    audit.record(api, deed, talk.say, dry_run=order.dry_run)

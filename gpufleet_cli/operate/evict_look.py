@@ -1,0 +1,261 @@
+"""What is seen of a gang before it is torn down: its object and means, the evidence, a second look.
+
+The look is that of any triage: gather the newest attempt, triage what was gathered. No flag says the state.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpufleet_cli.attempt_token import token_of
+from gpufleet_cli.bundle import read_target
+from gpufleet_cli.errors import TargetError, UsageError
+from gpufleet_cli.facts import JobNumbers
+from gpufleet_cli.live import pack, rights
+from gpufleet_cli.live.api import Api
+from gpufleet_cli.live.find_job import Job
+from gpufleet_cli.live.gather import Hooks
+from gpufleet_cli.live.pods import Pod
+from gpufleet_cli.live.session import Collected, LiveOptions, collect
+from gpufleet_cli.operate import (
+    checkpoint_metric,
+    evict_guard,
+    evict_target,
+    progress_look,
+    tear_down,
+)
+from gpufleet_cli.operate.evict_guard import EvictFacts, Second
+from gpufleet_cli.operate.evict_target import Meant
+from gpufleet_cli.operate.tear_down import Plan
+from gpufleet_cli.timestamps import format_clock
+from gpufleet_cli.triage import triage_target
+from gpufleet_cli.verdict import JobState, JobView, Triage
+
+MOST_EVENTS = 4
+"""On so many nodes of the gang an Event says what was done, where no node is to blame."""
+LEAST_SECOND_S, MOST_SECOND_S, STEPS = 5.0, 180.0, 3.0
+RHYTHM_S = 30.0
+"""As old may a last step be of a job that prints one every few seconds."""
+BACK_S = 900
+"""So far a node's clock may be behind: `sinceTime` goes by it."""
+PROGRAM = "gpufleet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What the command line says. `place` is where the bundle goes; `numbers` what no log tells: prices alone."""
+
+    word: str | None
+    selector: str | None
+    namespace: str | None
+    options: LiveOptions
+    place: Path
+    numbers: JobNumbers
+    wanted_token: str | None = None
+    at_checkpoint: bool = False
+    deadline_s: float | None = None
+    grace_s: int | None = None
+    dry_run: bool = False
+    marker: Path | None = None
+    metric: str = checkpoint_metric.USUAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """Who hears what goes on, and who is asked: `confirm` raises where nobody agrees."""
+
+    hooks: Callable[[], AbstractContextManager[Hooks]]
+    say: Callable[[str], None]
+    confirm: Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One look at the job: what may be done with it, and the triage of what was gathered."""
+
+    which: Meant
+    job: Job
+    planned: Plan
+    pods: tuple[Pod, ...]
+    facts: EvictFacts
+    found: Triage | None = None
+    looked_ns: int = 0
+
+    @property
+    def uids(self) -> frozenset[str]:
+        return frozenset(pod.state.uid for pod in self.pods if pod.state.uid is not None)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Where the Event goes: the culprit's node, the one that was named, else a few of the gang's."""
+        named = () if self.found is None else self.found.recommendation.nodes
+        if named:
+            return named
+        if self.which.node is not None:
+            return (self.which.node,)
+        return tuple(sorted({p.state.node for p in self.pods if p.state.node}))[:MOST_EVENTS]
+
+
+def first_look(api: Api, which: Meant, order: Order) -> Seen:
+    """The job as the API server has it, its means, and whether we may use them."""
+    job = evict_target.found(api, which)
+    planned = tear_down.plan(job, workloads=evict_target.workloads(api, job))
+    pods = evict_target.newest_pods(api, job, number=order.options.group)
+    owner, name = tear_down.who_makes(job)
+    means = planned.by_hand
+    if owner == "other":
+        means = f"kubectl describe {shlex.quote(name)} -n {shlex.quote(job.namespace)}"
+    (review,) = rights.review(api, [planned.right])
+    top = tear_down.top_of(job)
+    facts = EvictFacts(
+        state=JobState.UNKNOWN,
+        owner=owner,
+        owner_name=name,
+        may=review.allowed,
+        right=planned.right.shown,
+        token=token_of([pod.state for pod in pods]),
+        wanted_token=order.wanted_token,
+        changed=_newest(pods),
+        holds=_holds(job, planned) and not tear_down.is_down(top, planned),
+        means=means,
+        at_boundary=f"{PROGRAM} evict {which.words} --at-checkpoint",
+        blocked=planned.blocked,
+    )
+    return Seen(which=which, job=job, planned=planned, pods=pods, facts=facts)
+
+
+def _holds(job: Job, planned: Plan) -> bool:
+    """Whether there is something to take down. Of a job that its controller may start again, any pod is."""
+    if planned.means != "evict":
+        return bool(job.pods)
+    return any(pod.is_running and not pod.state.terminating for pod in job.pods)
+
+
+def idle(seen: Seen) -> str:
+    """Why there is nothing to do, and what still stands."""
+    left = [pod.name for pod in seen.job.pods if pod.is_running]
+    stand = f"; {len(left)} pods still stand, told to go: {', '.join(left[:4])}" if left else ""
+    if tear_down.is_down(tear_down.top_of(seen.job), seen.planned):
+        return f"{'.'.join(seen.planned.field)} was set already{stand}"
+    return f"no pod of it is left to take down{stand}"
+
+
+def _newest(pods: Sequence[Pod]) -> str:
+    """`the newest pod, run-3, was made at 03:58:12`."""
+    made = [pod for pod in pods if pod.state.created_ns is not None]
+    if not made:
+        return ""
+    last = max(made, key=lambda pod: pod.state.created_ns or 0)
+    return f"the newest, {last.name}, was made at {format_clock(last.state.created_ns or 0)}"
+
+
+def look(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
+    """Gather the newest attempt and triage what was gathered; then look a second time where that tells more."""
+    _must_be_new(order.place)
+    looked_ns = api.now_ns()
+    with talk.hooks() as hooks:
+        found = collect(_options(order, seen.which), order.place, hooks)
+    if found.interrupted:
+        raise KeyboardInterrupt
+    read = read_target(order.place)
+    read = replace(read, kind="job", name=found.job, namespace=found.namespace)
+    # The state rests on what was read alone; given numbers may move a price, never a state.
+    told = triage_target(read, JobNumbers(source="flag"))
+    has_numbers = order.numbers != JobNumbers(source="flag")
+    priced = triage_target(read, order.numbers) if has_numbers else told
+    advice = priced.recommendation
+    ground = advice.ground if advice.ground in ("corrupt", "slowed", "arithmetic") else None
+    facts = replace(
+        seen.facts,
+        state=told.job.state,
+        state_why=told.job.state_why,
+        proof=told.job.state_proof,
+        ground=ground,
+        ground_why=advice.why,
+        token=told.recommendation.attempt_token,
+        gpu_hours=evict_guard.price(advice),
+    )
+    talk.say(_shown(found, told))
+    if order.options.keeps:
+        talk.say(f"the evidence is kept in {found.bundle}")
+    looked = replace(seen, facts=facts, found=told, looked_ns=looked_ns)
+    looked = replace(looked, pods=_of_bundle(seen.pods, read.manifest))
+    return replace(looked, facts=replace(facts, second=_second(api, looked, talk)))
+
+
+def _must_be_new(place: Path) -> None:
+    """What an earlier look left would be gone on with: it says how the job was then, not how it is."""
+    folder = pack.working_folder(place) if pack.is_packed(place.name) else place
+    if place.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise UsageError(
+            f"{place} is taken, and evict looks anew", hint="give a new place to --save"
+        )
+
+
+def _options(order: Order, which: Meant) -> LiveOptions:
+    """The newest attempt, whatever failed before it: that is the one which would be torn down."""
+    return replace(
+        order.options,
+        target=which.wanted.target,
+        selector=which.wanted.selector,
+        namespace=which.wanted.namespace,
+        lookback_s=0.0,
+        looked_on_disk=False,
+    )
+
+
+def _of_bundle(pods: tuple[Pod, ...], manifest: object) -> tuple[Pod, ...]:
+    """The pods that were looked at: of those we found, the ones that the bundle is about."""
+    told = manifest.get("pods") if isinstance(manifest, dict) else None
+    uids = set(told) if isinstance(told, list) else set()
+    return tuple(pod for pod in pods if pod.state.uid in uids)
+
+
+def _shown(found: Collected, told: Triage) -> str:
+    state = f"{told.job.state}: {told.job.state_why}" if told.job.state_why else told.job.state
+    return f"{found.job}: {state}; verdict {told.verdict.kind} ({told.verdict.confidence:.2f})"
+
+
+def _until_second_s(proof: str, job: JobView, now_ns: int) -> float:
+    """How long to wait before the second look."""
+    steps = STEPS * (job.step_s or 0.0)
+    if proof == "hint":
+        return max(LEAST_SECOND_S, steps)
+    if job.last_step_ns is None:
+        return 0.0
+    return max(0.0, max(RHYTHM_S, steps) - (now_ns - job.last_step_ns) / progress_look.NS)
+
+
+def _second(api: Api, seen: Seen, talk: Talk) -> Second:
+    """What the ranks that still run write now. A mere hint waits for three step times; the job's own words, until
+    its last step is that old: a part of an elastic job may have died while the others go on."""
+    assert seen.found is not None
+    job = seen.found.job
+    if seen.facts.proof not in ("own-lines", "hint"):
+        return "unseen"
+    if seen.facts.proof == "hint" and job.step_s is None:
+        return "unseen"
+    wait = min(MOST_SECOND_S, _until_second_s(seen.facts.proof, job, api.now_ns()))
+    if wait > 0:
+        talk.say(f"a second look in {wait:.0f} s: does it still step?")
+        api.deadline.pause(wait)
+    tasks = progress_look.logs_of([pod for pod in seen.pods if pod.is_running])
+    if not tasks:
+        return "unseen"
+    heard = progress_look.listen(api, tasks, seen.looked_ns - BACK_S * progress_look.NS)
+    if progress_look.moves(heard, last_step=job.last_step, seen_ns=seen.looked_ns):
+        return "moves"
+    return "still" if heard.answered == {task.pod for task in tasks} else "unseen"
+
+
+def pods_now(api: Api, seen: Seen) -> Sequence[Pod]:
+    """The gang's pods as they are; none where the job is gone."""
+    try:
+        job = evict_target.found(api, seen.which)
+    except TargetError:
+        return ()
+    return evict_target.newest_pods(api, job, group_of=seen.uids)
