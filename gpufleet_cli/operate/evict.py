@@ -55,7 +55,7 @@ def evict(api: Api, order: Order, talk: Talk) -> list[str]:
         return [f"{seen.job.shown}: {ruling.why}"]
     if not ruling.goes:
         _refuse(api, order, seen, ruling, talk)
-    _tell_before(seen, ruling, order, talk)
+    _tell_before(api, seen, ruling, order, talk)
     if waits:
         _wait(api, order, seen, talk)
     return _act(api, order, seen, waits=waits, talk=talk)
@@ -87,12 +87,14 @@ def _may(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
 # --- A person, and the boundary -------------------------------------------------------------------
 
 
-def _tell_before(seen: Seen, ruling: Ruling, order: Order, talk: Talk) -> None:
+def _tell_before(api: Api, seen: Seen, ruling: Ruling, order: Order, talk: Talk) -> None:
     """What goes with the pods, and what it costs, before anybody is asked."""
     planned = seen.planned
     talk.say(f"{seen.job.shown}: {ruling.why}")
     talk.say(planned.says)
     for line in tear_down.loses(seen.pods, one_by_one=planned.is_one_by_one):
+        talk.say(line)
+    for line in evict_look.spare_lines(api, seen):
         talk.say(line)
     grace, hours = tear_down.idle_grace(seen.pods)
     if hours and evict_guard.is_stopped(seen.facts) and order.grace_s is None:

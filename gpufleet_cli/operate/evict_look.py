@@ -6,7 +6,7 @@ The look is that of any triage: gather the newest attempt, triage what was gathe
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from gpufleet_cli.attempt_token import token_of
 from gpufleet_cli.bundle import read_target
 from gpufleet_cli.errors import TargetError, UsageError
 from gpufleet_cli.facts import JobNumbers
-from gpufleet_cli.live import pack, rights
+from gpufleet_cli.live import drain_look, pack, rights, spare_look
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.find_job import Job
 from gpufleet_cli.live.gather import Hooks
@@ -31,6 +31,7 @@ from gpufleet_cli.operate import (
 from gpufleet_cli.operate.evict_guard import EvictFacts, Second
 from gpufleet_cli.operate.evict_target import Meant
 from gpufleet_cli.operate.tear_down import Plan
+from gpufleet_cli.render.drain_page import spares_words
 from gpufleet_cli.timestamps import format_clock
 from gpufleet_cli.triage import triage_target
 from gpufleet_cli.verdict import JobState, JobView, Triage
@@ -250,6 +251,21 @@ def _second(api: Api, seen: Seen, talk: Talk) -> Second:
     if progress_look.moves(heard, last_step=job.last_step, seen_ns=seen.looked_ns):
         return "moves"
     return "still" if heard.answered == {task.pod for task in tasks} else "unseen"
+
+
+def spare_lines(api: Api, seen: Seen) -> Iterator[str]:
+    """Whether the gang would find room without the node that is to blame, or that was named."""
+    named = () if seen.found is None else seen.found.recommendation.nodes
+    nodes = list(named or ([seen.which.node] if seen.which.node is not None else []))
+    if not nodes:
+        return
+    looked = drain_look.look(api, nodes[:MOST_EVENTS])
+    fleets = spare_look.Fleets(api)
+    for node in nodes[:MOST_EVENTS]:
+        for one in spare_look.of_node(fleets, looked, node):
+            job = one.name.partition(" group ")[0]  # of a LeaderWorkerSet it has its group in it
+            if (one.namespace, job) == (seen.job.namespace, seen.job.name):
+                yield f"without {node}: {spares_words(one.spares)}"
 
 
 def pods_now(api: Api, seen: Seen) -> Sequence[Pod]:

@@ -260,8 +260,11 @@ def test_the_gang_of_a_node_is_evicted_by_the_node_s_name(make: Make) -> None:
     code, out, err = gang.run("evict", f"node/{node}", "--yes", "--dry-run")
     assert 0 == code, err
     assert gang.name in out
+    assert f"without {node}: a restart will not place" in err
     assert [] == gang.written()
     (empty,) = nodes.make(gang.namespace, 1, gpus=2, prefix="empty")
+    _code, _out, err = gang.run("evict", f"node/{node}", "--yes", "--dry-run")
+    assert f"without {node}: a restart places" in err
     code, out, err = gang.run("evict", empty, "--yes")
     assert (0, True) == (code, "no gang holds" in out), err
 
