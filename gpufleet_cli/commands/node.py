@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,10 @@ from gpufleet_cli.settings import Settings
 
 if TYPE_CHECKING:
     from gpufleet_cli.live.api import Api
-    from gpufleet_cli.node_card import NodeCard
+    from gpufleet_cli.live.metric_fleet import Found
+    from gpufleet_cli.live.node_look import Fleet
+    from gpufleet_cli.live.threads import Beside
+    from gpufleet_cli.node_card import Missing, NodeCard
 
 RIGHTS_S = 0.5
 """So long the page waits for what our rights are, whose reviews began before the reads."""
@@ -50,23 +53,48 @@ def node(
     emit(node_json(card) if output == "json" else node_text(card, look(settings)))
 
 
-def nodes(*, settings: Settings) -> None:
-    """List the nodes, those that look ill first.
+def nodes(
+    *,
+    prometheus: Annotated[
+        str | None, typer.Option(metavar="URL", help="Metrics with the GPUs' XID history.")
+    ] = None,
+    settings: Settings,
+) -> None:
+    """List the nodes, those that look ill first, with the XIDs of 30 days where metrics are known.
 
     Exit status: 0, 4 when nothing could be read, 2 usage.
     """
     output = one_of(settings.output, ("text", "json"))
     from gpufleet_cli.live.node_look import look_at_all
+    from gpufleet_cli.live.stores import fleet_history
+    from gpufleet_cli.live.threads import Beside
     from gpufleet_cli.render.node_json import nodes_json
     from gpufleet_cli.render.node_page import nodes_text
 
     api = connected(settings)
+    history = Beside(lambda: fleet_history(api, prometheus), deadline=api.deadline)
     fleet = look_at_all(api)
-    _remember(api, settings, fleet.cards)
+    cards, missing = _with_xids(fleet, history)
+    _remember(api, settings, cards)
     if output == "json":
-        emit(nodes_json(fleet.cards, fleet.missing))
+        emit(nodes_json(cards, missing))
     else:
-        emit(nodes_text(fleet.cards, fleet.missing, look(settings)))
+        emit(nodes_text(cards, missing, look(settings)))
+
+
+def _with_xids(
+    fleet: Fleet, history: Beside[tuple[Found | None, list[Missing]]]
+) -> tuple[Sequence[NodeCard], Sequence[Missing]]:
+    """The cards as the metrics complete them, and all that could not be had."""
+    from gpufleet_cli.live.node_past import with_xids
+    from gpufleet_cli.node_card import Missing
+
+    late = [Missing(what="XID history", why="not there by the deadline")]
+    found, missing = history.result() or (None, late)
+    if found is None:
+        return fleet.cards, (*fleet.missing, *missing)
+    cards, lacking = with_xids(fleet.cards, fleet.addresses, found)
+    return cards, (*fleet.missing, *lacking)
 
 
 def _with_past(api: Api, card: NodeCard) -> NodeCard:

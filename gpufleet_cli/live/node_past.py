@@ -7,17 +7,18 @@ rate: flagged at 3 in 28 days or 2 in 7, and always with how many healthy nodes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from gpufleet_cli import xid_catalog
 from gpufleet_cli.cost import chance_of_at_least
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import XidEvent
-from gpufleet_cli.live import metrics
+from gpufleet_cli.live import metric_fleet, metrics
 from gpufleet_cli.live.http_source import Fetch
-from gpufleet_cli.node_card import Missing, PastIncident, RepeatTest, XidSeen
+from gpufleet_cli.node_card import Missing, NodeCard, PastIncident, RepeatTest, XidSeen
 from gpufleet_cli.parsers import dcgm_metrics, metric_series
 from gpufleet_cli.parsers.dcgm_labels import Gpu, gpu_of, pod_of
 
@@ -55,6 +56,66 @@ def xids(
         seen += [one for one in undated if isinstance(one, XidSeen)]
         missing += [one for one in undated if isinstance(one, Missing)]
     return sorted(seen, key=lambda one: (one.at_ns, one.xid)), missing
+
+
+def fleet(
+    opened: Opened, now_ns: int, matchers: str | None
+) -> tuple[metric_fleet.Found | None, list[Missing]]:
+    """The XIDs of all nodes' GPUs, not told apart yet; None where the metrics could not be asked."""
+    try:
+        with opened() as (fetch, name):
+            found = metric_fleet.history(
+                fetch,
+                name,
+                start_ns=now_ns - HISTORY_DAYS * DAY_NS,
+                end_ns=now_ns,
+                matchers=matchers,
+            )
+    except SourceError as exc:
+        return None, [Missing(what="XID history", why=exc.message)]
+    return found, []
+
+
+def with_xids(
+    cards: Iterable[NodeCard], addresses: Mapping[str, Sequence[str]], found: metric_fleet.Found
+) -> tuple[list[NodeCard], list[Missing]]:
+    """The cards with what the metrics tell of each, a node fault before none among those alike."""
+    owned = metric_fleet.by_node(found, addresses)
+    made: list[NodeCard] = []
+    undated = 0
+    for card in cards:
+        files = owned.files.get(card.name)
+        if files is None:
+            made.append(card)
+            continue
+        told = [one for data in files for one in _of_file("xids.json", data)]
+        seen = sorted(
+            (one for one in told if isinstance(one, XidSeen)), key=lambda one: (one.at_ns, one.xid)
+        )
+        missing = [one for one in told if isinstance(one, Missing)]
+        undated += len(missing)
+        made.append(replace(card, xids=tuple(seen), missing=(*card.missing, *missing)))
+    made.sort(key=_fell_ill)
+    missing = [Missing(what=gap.what, why=gap.why) for gap in owned.gaps]
+    return made, [*missing, *_not_told(made, undated)]
+
+
+def _fell_ill(card: NodeCard) -> tuple[bool, bool]:
+    """Those that look well stay behind the others; among them a node fault comes first."""
+    has_fault = any(is_node_fault(one.xid) for one in card.xids or ())
+    looks_well = not card.is_ill and card.cordon is None
+    return looks_well, looks_well and not has_fault
+
+
+def _not_told(cards: Sequence[NodeCard], undated: int) -> Iterator[Missing]:
+    lost = [card.name for card in cards if card.xids is None and card.gpus.capacity]
+    if lost:
+        more = f" and {len(lost) - 1:,} more nodes" if len(lost) > 1 else ""
+        why = "no XID series of the last hour bears the name or address"
+        yield Missing(what=f"XID history of {lost[0]}{more}", why=why)
+    if undated:
+        why = "they were there when the samples began"
+        yield Missing(what=f"when {undated:,} XIDs came", why=why)
 
 
 def _of_file(path: str, data: bytes) -> Iterable[XidSeen | Missing]:
