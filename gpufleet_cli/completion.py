@@ -18,7 +18,7 @@ WITH_VALUE = frozenset(
         "--restart", "-l", "--selector", "--attempt", "--group", "--at", "--lookback", "--dumps",
         "--prometheus", "--log-store", "--kernel-logs", "--save", "--to", "--redact-again",
         "--rank", "--class", "--seed", "--ranks", "--lost", "--score",
-        "--id", "--kind", "--node", "--action",
+        "--id", "--kind", "--node", "--action", "--node-failures-per-day",
     }
 )  # fmt: skip
 _BY_OPTION = {

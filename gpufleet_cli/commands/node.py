@@ -11,6 +11,8 @@ import typer
 from gpufleet_cli.commands.cluster_api import connected
 from gpufleet_cli.commands.options import one_of
 from gpufleet_cli.commands.output import emit, look, say
+from gpufleet_cli.errors import UsageError
+from gpufleet_cli.plain_text import visible
 from gpufleet_cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from gpufleet_cli.live.metric_fleet import Found
     from gpufleet_cli.live.node_look import Fleet
     from gpufleet_cli.live.threads import Beside
-    from gpufleet_cli.node_card import Missing, NodeCard
+    from gpufleet_cli.node_card import FaultRate, Missing, NodeCard
 
 RIGHTS_S = 0.5
 """So long the page waits for what our rights are, whose reviews began before the reads."""
@@ -30,6 +32,13 @@ def node(
     prometheus: Annotated[
         str | None, typer.Option(metavar="URL", help="Metrics with the GPUs' XID history.")
     ] = None,
+    node_failures_per_day: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="Failures of a healthy node in a day, for the test of repeat offenders.",
+        ),
+    ] = None,
     settings: Settings,
 ) -> None:
     """Show one node: gang, GPUs, XID history, conditions, cordon, lease, past incidents.
@@ -37,6 +46,7 @@ def node(
     Exit status: 0, 4 when nothing could be read, 2 usage.
     """
     output = one_of(settings.output, ("text", "json"))
+    stated = _stated_rate(node_failures_per_day)
     from gpufleet_cli.live import rights
     from gpufleet_cli.live.node_look import look_at
     from gpufleet_cli.render.node_json import node_json
@@ -47,7 +57,7 @@ def node(
 
     asked = rights.Round(api, rights.to_look_at_nodes())
     card = look_at(api, name.removeprefix("node/"), node_history(api, prometheus))
-    card = _with_past(api, card)
+    card = _with_past(api, card, _rate(api, stated))
     rights.tell(asked.refused(RIGHTS_S), say)
     _remember(api, settings, (card,))
     emit(node_json(card) if output == "json" else node_text(card, look(settings)))
@@ -97,7 +107,34 @@ def _with_xids(
     return cards, (*fleet.missing, *lacking)
 
 
-def _with_past(api: Api, card: NodeCard) -> NodeCard:
+def _stated_rate(text: str | None) -> float | None:
+    from gpufleet_cli.settings_file import NO_RATE, is_rate
+
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not is_rate(value):
+        told = f"--node-failures-per-day {visible(text)!r} is {NO_RATE}"
+        raise UsageError(told, hint="write 0.0065, which is one failure in 154 days")
+    return value
+
+
+def _rate(api: Api, stated: float | None) -> FaultRate:
+    """Flag over settings file over default."""
+    from gpufleet_cli import settings_file
+    from gpufleet_cli.live.node_past import USUAL
+    from gpufleet_cli.node_card import FaultRate
+
+    if stated is not None:
+        return FaultRate(stated, "flag")
+    of_file = settings_file.load().of(api.access.context).node_failures_per_day
+    return USUAL if of_file is None else FaultRate(of_file, "file")
+
+
+def _with_past(api: Api, card: NodeCard, rate: FaultRate) -> NodeCard:
     """The card with past incidents of this machine, and the test that they and the XIDs allow."""
     from gpufleet_cli.history import incidents
     from gpufleet_cli.live.node_look import count_of_nodes
@@ -105,10 +142,10 @@ def _with_past(api: Api, card: NodeCard) -> NodeCard:
     from gpufleet_cli.settings import keeps_state
 
     past = incidents.of_node(incidents.read(), card.name, card.context)
-    test = repeat_test(card.xids, past, now_ns=card.read_at_ns, nodes=None)
+    test = repeat_test(card.xids, past, now_ns=card.read_at_ns, nodes=None, rate=rate)
     if test is not None:
         nodes = count_of_nodes(api)
-        test = repeat_test(card.xids, past, now_ns=card.read_at_ns, nodes=nodes)
+        test = repeat_test(card.xids, past, now_ns=card.read_at_ns, nodes=nodes, rate=rate)
     return replace(card, incidents=tuple(past) if keeps_state() else None, repeat=test)
 
 

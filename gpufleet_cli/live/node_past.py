@@ -2,7 +2,8 @@
 
 A node fault is an XID whose cause is no program (the catalogue's layer and role), or a past incident that
 named the node; what comes within an hour is one fault. The chance is a Poisson tail at the fleet's usual
-rate: flagged at 3 in 28 days or 2 in 7, and always with how many healthy nodes would show as many.
+rate: flagged at 3 in 28 days or 2 in 7 where chance seldom gives as many, and always with how many healthy
+nodes would show as many.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import XidEvent
 from gpufleet_cli.live import metric_fleet, metrics
 from gpufleet_cli.live.http_source import Fetch
-from gpufleet_cli.node_card import Missing, NodeCard, PastIncident, RepeatTest, XidSeen
+from gpufleet_cli.node_card import FaultRate, Missing, NodeCard, PastIncident, RepeatTest, XidSeen
 from gpufleet_cli.parsers import dcgm_metrics, metric_series
 from gpufleet_cli.parsers.dcgm_labels import Gpu, gpu_of, pod_of
 
@@ -27,6 +28,9 @@ DAY_NS = 86_400 * NS
 HISTORY_DAYS = 30
 FAULTS_A_NODE_DAY = 6.5e-3
 """Of large fleets of 8-GPU nodes (arXiv 2410.21680); the default where nobody measured one's own."""
+USUAL = FaultRate(FAULTS_A_NODE_DAY, "default")
+SELDOM = 0.01
+"""A node is called an offender only where fewer healthy ones than this part would show as many faults."""
 _APART_NS = 3_600 * NS
 _WINDOWS = ((7, 2), (28, 3))
 Opened = Callable[[], AbstractContextManager[tuple[Fetch, str]]]
@@ -162,6 +166,7 @@ def repeat_test(
     *,
     now_ns: int,
     nodes: int | None,
+    rate: FaultRate = USUAL,
 ) -> RepeatTest | None:
     """Whether the node had more faults than chance gives a healthy one; None without any."""
     times = [one.at_ns for one in seen or () if is_node_fault(one.xid)]
@@ -172,8 +177,8 @@ def repeat_test(
     }
     if not counts[_WINDOWS[-1][0]]:
         return None
-    flagged = [days for days, least in _WINDOWS if counts[days] >= least]
-    tests = [_test(counts[days], days, nodes, bool(flagged)) for days in flagged or (28,)]
+    many = [days for days, least in _WINDOWS if counts[days] >= least]
+    tests = [_test(counts[days], days, nodes, rate, is_many=bool(many)) for days in many or (28,)]
     return min(tests, key=lambda one: one.chance)
 
 
@@ -188,14 +193,16 @@ def _apart(times: Iterable[int]) -> list[int]:
     return kept
 
 
-def _test(faults: int, days: int, nodes: int | None, is_flagged: bool) -> RepeatTest:
-    chance = chance_of_at_least(faults, FAULTS_A_NODE_DAY * days)
+def _test(
+    faults: int, days: int, nodes: int | None, rate: FaultRate, *, is_many: bool
+) -> RepeatTest:
+    chance = chance_of_at_least(faults, rate.a_node_day * days)
     return RepeatTest(
         faults=faults,
         days=days,
-        faults_a_node_day=FAULTS_A_NODE_DAY,
+        rate=rate,
         chance=chance,
         nodes=nodes,
         innocents=None if nodes is None else nodes * chance,
-        is_flagged=is_flagged,
+        is_flagged=is_many and chance <= SELDOM,
     )

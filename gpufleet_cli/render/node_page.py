@@ -280,6 +280,13 @@ def _repeat(card: NodeCard, look: Look) -> Iterator[str]:
         yield from labelled("offender? ", repeat_words(test))
 
 
+_RATE_FROM = {
+    "flag": "by --node-failures-per-day",
+    "file": "by the settings file",
+    "default": "a default",
+}
+
+
 def repeat_words(test: RepeatTest) -> str:
     """How many faults, what chance alone would give, and at which rate that was reckoned."""
     if test.innocents is None:
@@ -287,7 +294,7 @@ def repeat_words(test: RepeatTest) -> str:
     else:
         told = f"by chance {test.innocents:.2g} of {counted(test.nodes or 0, 'healthy node')}"
     head = counted(test.faults, "node fault")
-    rate = f"at {test.faults_a_node_day:g} a node-day, a default"
+    rate = f"at {test.rate.a_node_day:g} a node-day, {_RATE_FROM[test.rate.source]}"
     verdict = "" if test.is_flagged else ", no more than chance gives"
     return f"{head} in {test.days} days{verdict}; {told} ({rate})"
 
