@@ -60,9 +60,7 @@ def asked_of(url: str, days: float = 10, matchers: str | None = None) -> tuple[F
     return found, queries
 
 
-def listed(
-    fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str], *more: str
-) -> dict[str, Any]:
+def listed(fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
     assert 0 == main(["nodes", "-o", "json", "--kubeconfig", str(fake_kubeconfig), *more])
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return {one["name"]: one for one in found["nodes"]} | {"missing": found["missing"]}
