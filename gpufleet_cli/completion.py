@@ -22,6 +22,7 @@ WITH_VALUE = frozenset(
         "--reason", "--incident", "--diagnostics", "--xid-free", "--accept",
         "--if-attempt", "--checkpoint-marker",
         "--checkpoint-metric", "--grace-period",
+        "--node-failures-per-day",
     }
 )  # fmt: skip
 _BY_OPTION = {

@@ -874,6 +874,8 @@ class GangHeld:
     message: str
     since_ns: int | None
     origin: Origin
+    namespace: str | None = None
+    queue: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

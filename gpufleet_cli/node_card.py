@@ -6,7 +6,7 @@ None means not known. Times are Unix nanoseconds, ages seconds at `read_at_ns` b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Mark = Literal["bad", "third-party", "fine"]
 PodPhase = Literal["running", "pending", "terminating", "failed", "exited"]
@@ -124,6 +124,13 @@ class PastIncident:
     xids: tuple[int, ...] = ()
 
 
+class FaultRate(NamedTuple):
+    """Faults that a healthy node has in a day, and who said so."""
+
+    a_node_day: float
+    source: Literal["flag", "file", "default"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatTest:
     """Whether a node fails more often than chance. `chance` is that of a healthy node to show as many
@@ -131,7 +138,7 @@ class RepeatTest:
 
     faults: int
     days: int
-    faults_a_node_day: float
+    rate: FaultRate
     chance: float
     nodes: int | None
     innocents: float | None

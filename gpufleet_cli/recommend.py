@@ -403,6 +403,8 @@ def _commands(
                 note="waits for the boundary, then stops the job",
             )
         )
+    if chosen.settle_command is not None:
+        found.append(Command(run=chosen.settle_command, stops_job=False, note="says what holds it"))
     return tuple(found)
 
 

@@ -15,6 +15,7 @@
     client_cert = ["me.pem", "me.key"]                      # or one file that holds both
     checkpoint_interval = "30m"                             # the numbers of job.json
     watchdog_timeout = "10m"
+    node_failures_per_day = 0.004                           # of a healthy node: the test of repeat offenders
 
 The log store is asked with the same credentials, unless `log_store_access = { ... }` holds others. Paths
 are relative to the file. Flag over environment over file; `choose` says which of them won.
@@ -101,6 +102,7 @@ class ContextSettings:
     step_s: float | None = None
     watchdog_timeout_s: float | None = None
     restart_s: float | None = None
+    node_failures_per_day: float | None = None
 
     @property
     def store_access(self) -> Access:
@@ -175,6 +177,16 @@ def choose(
     return None if value is None else Chosen(value, str(file.path))
 
 
+MOST_A_DAY = 24
+"""Faults within an hour are one."""
+NO_RATE = f"no number of failures a day above 0 and up to {MOST_A_DAY}"
+
+
+def is_rate(value: float) -> bool:
+    """Whether a node can fail so often in a day."""
+    return math.isfinite(value) and 0 < value <= MOST_A_DAY
+
+
 # --- Reading the document -------------------------------------------------------------------------
 
 
@@ -203,7 +215,10 @@ class _Table:
         self.table = table
 
     def settings(self) -> ContextSettings:
-        known = (*_TEXTS, *_ACCESS, *_SIZES, "log_store_fields", "log_store_access")
+        known = (
+            *(*_TEXTS, *_ACCESS, *_SIZES),
+            *("log_store_fields", "log_store_access", "node_failures_per_day"),
+        )
         self._only((*known, *(name for base in _DURATIONS for name in (base, f"{base}_seconds"))))
         texts = {name: self._text(name) for name in _TEXTS}
         return ContextSettings(
@@ -217,6 +232,7 @@ class _Table:
             step_s=self._duration("step"),
             watchdog_timeout_s=self._duration("watchdog_timeout"),
             restart_s=self._duration("restart"),
+            node_failures_per_day=self._rate("node_failures_per_day"),
         )
 
     def access(self) -> Access:
@@ -330,6 +346,14 @@ class _Table:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 10**7:
             raise self._error(key, "is no whole number above 0")
         return value
+
+    def _rate(self, key: str) -> float | None:
+        value = self.table.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not is_rate(value):
+            raise self._error(key, f"is {NO_RATE}")
+        return float(value)
 
     def _duration(self, key: str) -> float | None:
         """Seconds under `KEY_seconds`, as job.json has it, or a duration under `KEY`."""

@@ -34,6 +34,8 @@ def doctor(
     output = one_of(settings.output, ("text", "json", "yaml"))
     if job is not None and live.selector is not None:
         raise UsageError("JOB and -l are two ways to say one thing", hint="give one of them")
+    if live.group is not None and job is None and live.selector is None:
+        raise UsageError(f"--group {live.group} is a group of a job", hint="name the job too")
     from gpufleet_cli.live.doctor import examine
     from gpufleet_cli.render.doctor_page import doctor_document, doctor_text
     from gpufleet_cli.render.structured import dumped

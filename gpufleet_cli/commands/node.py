@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +11,16 @@ import typer
 from gpufleet_cli.commands.cluster_api import connected
 from gpufleet_cli.commands.options import one_of
 from gpufleet_cli.commands.output import emit, look, say
+from gpufleet_cli.errors import UsageError
+from gpufleet_cli.plain_text import visible
 from gpufleet_cli.settings import Settings
 
 if TYPE_CHECKING:
     from gpufleet_cli.live.api import Api
-    from gpufleet_cli.node_card import NodeCard
+    from gpufleet_cli.live.metric_fleet import Found
+    from gpufleet_cli.live.node_look import Fleet
+    from gpufleet_cli.live.threads import Beside
+    from gpufleet_cli.node_card import FaultRate, Missing, NodeCard
 
 RIGHTS_S = 0.5
 """So long the page waits for what our rights are, whose reviews began before the reads."""
@@ -30,6 +35,13 @@ def node(
     spares: Annotated[
         bool, typer.Option("--spares", help="Also: would its gang find room without it?")
     ] = False,
+    node_failures_per_day: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="Failures of a healthy node in a day, for the test of repeat offenders.",
+        ),
+    ] = None,
     settings: Settings,
 ) -> None:
     """Show one node: gang, GPUs, XID history, conditions, cordon, lease, past incidents.
@@ -37,6 +49,7 @@ def node(
     Exit status: 0, 4 when nothing could be read, 2 usage.
     """
     output = one_of(settings.output, ("text", "json"))
+    stated = _stated_rate(node_failures_per_day)
     from gpufleet_cli.live import rights
     from gpufleet_cli.live.node_look import look_at
     from gpufleet_cli.render.node_json import node_json
@@ -47,37 +60,89 @@ def node(
 
     asked = rights.Round(api, rights.to_look_at_nodes())
     card = look_at(api, name.removeprefix("node/"), node_history(api, prometheus))
-    card = _with_past(api, card)
     if spares:
         from gpufleet_cli.live import drain_look, spare_look
 
         seen = drain_look.look(api, [card.name])
         card = replace(card, spares=spare_look.of_node(spare_look.Fleets(api), seen, card.name))
+    card = _with_past(api, card, _rate(api, stated))
     rights.tell(asked.refused(RIGHTS_S), say)
     _remember(api, settings, (card,))
     emit(node_json(card) if output == "json" else node_text(card, look(settings)))
 
 
-def nodes(*, settings: Settings) -> None:
-    """List the nodes, those that look ill first.
+def nodes(
+    *,
+    prometheus: Annotated[
+        str | None, typer.Option(metavar="URL", help="Metrics with the GPUs' XID history.")
+    ] = None,
+    settings: Settings,
+) -> None:
+    """List the nodes, those that look ill first, with the XIDs of 30 days where metrics are known.
 
     Exit status: 0, 4 when nothing could be read, 2 usage.
     """
     output = one_of(settings.output, ("text", "json"))
     from gpufleet_cli.live.node_look import look_at_all
+    from gpufleet_cli.live.stores import fleet_history
+    from gpufleet_cli.live.threads import Beside
     from gpufleet_cli.render.node_json import nodes_json
     from gpufleet_cli.render.node_page import nodes_text
 
     api = connected(settings)
+    history = Beside(lambda: fleet_history(api, prometheus), deadline=api.deadline)
     fleet = look_at_all(api)
-    _remember(api, settings, fleet.cards)
+    cards, missing = _with_xids(fleet, history)
+    _remember(api, settings, cards)
     if output == "json":
-        emit(nodes_json(fleet.cards, fleet.missing))
+        emit(nodes_json(cards, missing))
     else:
-        emit(nodes_text(fleet.cards, fleet.missing, look(settings)))
+        emit(nodes_text(cards, missing, look(settings)))
 
 
-def _with_past(api: Api, card: NodeCard) -> NodeCard:
+def _with_xids(
+    fleet: Fleet, history: Beside[tuple[Found | None, list[Missing]]]
+) -> tuple[Sequence[NodeCard], Sequence[Missing]]:
+    """The cards as the metrics complete them, and all that could not be had."""
+    from gpufleet_cli.live.node_past import with_xids
+    from gpufleet_cli.node_card import Missing
+
+    late = [Missing(what="XID history", why="not there by the deadline")]
+    found, missing = history.result() or (None, late)
+    if found is None:
+        return fleet.cards, (*fleet.missing, *missing)
+    cards, lacking = with_xids(fleet.cards, fleet.addresses, found)
+    return cards, (*fleet.missing, *lacking)
+
+
+def _stated_rate(text: str | None) -> float | None:
+    from gpufleet_cli.settings_file import NO_RATE, is_rate
+
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not is_rate(value):
+        told = f"--node-failures-per-day {visible(text)!r} is {NO_RATE}"
+        raise UsageError(told, hint="write 0.0065, which is one failure in 154 days")
+    return value
+
+
+def _rate(api: Api, stated: float | None) -> FaultRate:
+    """Flag over settings file over default."""
+    from gpufleet_cli import settings_file
+    from gpufleet_cli.live.node_past import USUAL
+    from gpufleet_cli.node_card import FaultRate
+
+    if stated is not None:
+        return FaultRate(stated, "flag")
+    of_file = settings_file.load().of(api.access.context).node_failures_per_day
+    return USUAL if of_file is None else FaultRate(of_file, "file")
+
+
+def _with_past(api: Api, card: NodeCard, rate: FaultRate) -> NodeCard:
     """The card with past incidents of this machine, and the test that they and the XIDs allow."""
     from gpufleet_cli.history import incidents
     from gpufleet_cli.live.node_look import count_of_nodes
@@ -85,10 +150,10 @@ def _with_past(api: Api, card: NodeCard) -> NodeCard:
     from gpufleet_cli.settings import keeps_state
 
     past = incidents.of_node(incidents.read(), card.name, card.context)
-    test = repeat_test(card.xids, past, now_ns=card.read_at_ns, nodes=None)
+    test = repeat_test(card.xids, past, now_ns=card.read_at_ns, nodes=None, rate=rate)
     if test is not None:
         nodes = count_of_nodes(api)
-        test = repeat_test(card.xids, past, now_ns=card.read_at_ns, nodes=nodes)
+        test = repeat_test(card.xids, past, now_ns=card.read_at_ns, nodes=nodes, rate=rate)
     return replace(card, incidents=tuple(past) if keeps_state() else None, repeat=test)
 
 

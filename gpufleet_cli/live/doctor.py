@@ -18,6 +18,7 @@ from gpufleet_cli.live import (
     doctor_job,
     doctor_stores,
     find_job,
+    groups,
     rights,
     threads,
 )
@@ -168,9 +169,12 @@ def _job(way: Way) -> tuple[Job | None, list[SourceCheck]]:
                 source="job", ok=False, what=exc.message, would_lack=lack, action=exc.hint or ""
             )
         ]
+    if options.group is not None:
+        job = groups.only(job, options.group)
     size = "" if job.gang is None else f" of {job.gang}"
     state = job.attempts[-1].state if job.attempts else "no pod is there"
-    what = f"{job.shown}: {len(job.pods)}{size} pods, {state}"
+    group = "" if options.group is None else f", group {options.group}"
+    what = f"{job.shown}{group}: {len(job.pods)}{size} pods, {state}"
     lack = "" if job.pods else "logs and dumps of its pods"
     return job, [SourceCheck(source="job", ok=bool(job.pods), what=what, would_lack=lack)]
 

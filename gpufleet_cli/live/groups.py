@@ -38,13 +38,7 @@ class World:
 
 def one_world(api: Api, job: Job, attempt: Attempt, number: int | None = None) -> World:
     """Job and attempt with the pods of one group alone: `number`, else one that is ill."""
-    groups: dict[int, list[Pod]] = defaultdict(list)
-    for pod in attempt.pods:
-        index = js.integer(pod.marks.get(GROUP))
-        if index is None:
-            groups.clear()
-            break
-        groups[index].append(pod)
+    groups = _groups(attempt.pods)
     if number is not None and number not in groups:
         raise _no_group(job, number, groups)
     if not groups:
@@ -65,6 +59,32 @@ def one_world(api: Api, job: Job, attempt: Attempt, number: int | None = None) -
             "groups": [{"group": i, "state": state} for i, state in sorted(states.items())],
         },
     )
+
+
+def only(job: Job, number: int) -> Job:
+    """The job with the pods of that group alone, of its newest attempt; nothing is asked."""
+    newest = job.attempts[-1] if job.attempts else None
+    groups = _groups(job.pods if newest is None else newest.pods)
+    if number not in groups:
+        raise _no_group(job, number, groups)
+    pods = tuple(groups[number])
+    return replace(
+        job,
+        pods=pods,
+        gang=size_of_group(pods) or job.gang,
+        attempts=() if newest is None else (replace(newest, pods=pods),),
+    )
+
+
+def _groups(pods: Sequence[Pod]) -> dict[int, list[Pod]]:
+    """The pods by their group; none where one has none."""
+    groups: dict[int, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        index = js.integer(pod.marks.get(GROUP))
+        if index is None:
+            return {}
+        groups[index].append(pod)
+    return groups
 
 
 def _no_group(job: Job, number: int, groups: Mapping[int, object]) -> UsageError:

@@ -70,6 +70,24 @@ def find(
     return Found(places, sorted(left))
 
 
+class Forms(NamedTuple):
+    """Names and addresses to the node that bears them; `short` are first parts that one node alone has."""
+
+    exact: Mapping[str, str]
+    short: Mapping[str, str]
+
+
+def forms_of(nodes: Mapping[str, Sequence[str]]) -> Forms:
+    """What a label may say of these nodes."""
+    exact = {form: node for node, addresses in nodes.items() for form in (node, *addresses) if form}
+    bearers: dict[str, set[str]] = {}
+    for form, node in exact.items():
+        if "." in form and not metric_queries.is_address(form):
+            bearers.setdefault(form.partition(".")[0], set()).add(node)
+    short = {form: next(iter(those)) for form, those in bearers.items() if len(those) == 1}
+    return Forms(exact, short)
+
+
 class _Ask(NamedTuple):
     server: Server
     gauges: Sequence[str]
@@ -79,19 +97,17 @@ class _Ask(NamedTuple):
 
     def values(self, label: str, nodes: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
         """The label's values that stand for each node."""
-        forms = {
-            form: node for node, addresses in nodes.items() for form in (node, *addresses) if form
-        }
+        forms = forms_of(nodes)
         is_instance = label == "instance"
         names = (
-            sorted(forms)
+            sorted(forms.exact)
             if is_instance
-            else sorted(form for form in forms if not metric_queries.is_address(form))
+            else sorted(form for form in forms.exact if not metric_queries.is_address(form))
         )
         found: dict[str, set[str]] = {}
         for piece in metric_queries.chunks(names):
             for (value,) in self._asked((label,), (metric_queries.of_nodes(label, piece),)):
-                node = _node_of(value, forms, is_instance=is_instance)
+                node = node_of_value(value, forms, is_instance=is_instance)
                 if node is not None:
                     found.setdefault(node, set()).add(value)
         return found
@@ -123,16 +139,13 @@ class _Ask(NamedTuple):
         return [tuple(one.metric.get(label, "") for label in labels) for one in answer]
 
 
-def _node_of(value: str, forms: Mapping[str, str], *, is_instance: bool) -> str | None:
+def node_of_value(value: str, forms: Forms, *, is_instance: bool) -> str | None:
     """Which node a label's value names: itself, without its port, or in its short form."""
     name = value
-    if is_instance and value not in forms:
+    if is_instance and value not in forms.exact:
         head, _, port = value.rpartition(":")
         name = head.strip("[]") if head and port.isdecimal() else value
     for form in (name, name.partition(".")[0]):
-        if form in forms:
-            return forms[form]
-    return next(
-        (node for form, node in forms.items() if "." in form and form.partition(".")[0] == name),
-        None,
-    )
+        if form in forms.exact:
+            return forms.exact[form]
+    return forms.short.get(name)

@@ -8,6 +8,7 @@ API: https://prometheus.io/docs/prometheus/latest/querying/api/
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -62,6 +63,14 @@ class OneSeries(msgspec.Struct):
     metric: dict[str, str]
     values: msgspec.Raw = msgspec.Raw()
     value: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def number(self) -> float:
+        """The value in a vector; NaN where there is none."""
+        try:
+            return float(msgspec.json.decode(self.value, type=tuple[float, str])[1])
+        except (msgspec.DecodeError, ValueError):
+            return math.nan
 
 
 class _Data(msgspec.Struct):

@@ -10,27 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.facts import Gap
-from gpufleet_cli.live import metric_files, metric_nodes, metric_queries, metric_scopes
+from gpufleet_cli.live import metric_asks, metric_files, metric_nodes, metric_queries, metric_scopes
 from gpufleet_cli.live.gathered import Gathered
 from gpufleet_cli.live.http_source import Fetch
+from gpufleet_cli.live.metric_asks import Run, not_had
 from gpufleet_cli.live.metric_nodes import Where
 from gpufleet_cli.live.metric_queries import Matcher
-from gpufleet_cli.live.metric_server import OneSeries, Server, TooMuch, recognised
+from gpufleet_cli.live.metric_server import OneSeries, recognised
 from gpufleet_cli.parsers.dcgm_labels import gpu_of
 
-BEFORE_S = 15 * 60
-"""How long before the window samples begin: a code is only new beside a sample without it."""
 NODES_AT_ONCE = 64
 MOST_READINGS = 4_000_000
 """Samples of readings in all; above it they are asked for at steps."""
-THREADS = 4
-_SPLITS = 8
 _GPUS = 8  # of a node whose GPUs were not counted yet
 _STEP_S = 30.0
 
@@ -50,41 +45,22 @@ class Wanted:
     pod_prefixes: Sequence[str] = ()
 
 
-@dataclass(slots=True)
-class _Run:
-    """One gathering."""
-
-    server: Server
-    matchers: tuple[Matcher, ...]
-    wanted: Wanted
-    gaps: list[Gap] = field(default_factory=list)
-
-    @property
-    def end_s(self) -> float:
-        return self.wanted.end_ns / 1e9
-
-    @property
-    def span_s(self) -> int:
-        """The window in whole seconds, with the time before it."""
-        return math.ceil((self.wanted.end_ns - self.wanted.start_ns) / 1e9) + BEFORE_S
-
-
 def gather(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = None) -> Gathered:
     """Everything of the window. SourceError where the server cannot be asked at all, UsageError for wrong matchers.
 
     `name` is how the source is called in gaps; `fetch` should be `http_source.Patient`.
     """
-    run = _Run(recognised(fetch, name), metric_queries.matchers(matchers), wanted)
+    run = _run(fetch, name, wanted, matchers)
     known = run.server.names(
         metric_queries.selector((), (Matcher("__name__", "=~", "DCGM_.+"), *run.matchers)),
         run.end_s - run.span_s,
         run.end_s,
     )
-    places = _places(run, known)
-    xids = _many(run, metric_queries.XID_NAMES, places, "XID history")
+    places = _places(run, wanted, known)
+    xids = metric_asks.many(run, metric_queries.XID_NAMES, places, "XID history")
     step_s = metric_files.usual_step(xids)
-    readings = _readings(run, places, known, xids, step_s)
-    pods = _pods(run)
+    readings = _readings(run, wanted, places, known, xids, step_s)
+    pods = _pods(run, wanted)
     judged = metric_scopes.judge([metric_files.placed(one) for one in (*xids, *readings, *pods)])
     run.gaps += judged.gaps
     keep = iter(judged.kept)
@@ -107,30 +83,44 @@ def gather(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = No
     )
 
 
+def _run(fetch: Fetch, name: str, wanted: Wanted, matchers: str | None) -> Run:
+    return Run(
+        server=recognised(fetch, name),
+        matchers=metric_queries.matchers(matchers),
+        start_ns=wanted.start_ns,
+        end_ns=wanted.end_ns,
+    )
+
+
 def history(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = None) -> Gathered:
     """Xids of a long time (30 days): raw samples of those GPUs alone that show a code at all.
 
     `metrics/xid-history.json`; raises as `gather` does.
     """
-    run = _Run(recognised(fetch, name), metric_queries.matchers(matchers), wanted)
-    places = _places(run, set(metric_queries.XID_NAMES))
+    run = _run(fetch, name, wanted, matchers)
+    places = _places(run, wanted, set(metric_queries.XID_NAMES))
     found: list[OneSeries] = []
+    every: list[OneSeries] = []
+    of = ",".join(("UUID", "gpu", *metric_queries.NODE_LABELS, *metric_scopes.SCOPE_LABELS))
     for place in places:
         conditions = (*place.conditions, *run.matchers)
         highest = metric_queries.highest(metric_queries.XID_GAUGES, conditions, run.span_s)
         try:
-            marked = run.server.query(f"max by (UUID, gpu) ({highest}) > 0", run.end_s)
+            there = run.server.query(f"max by ({of}) ({highest})", run.end_s)
         except SourceError as exc:
-            run.gaps.append(_gap("XID history", place, exc))
+            run.gaps.append(not_had("XID history", place, exc))
             continue
+        every += there
+        marked = [one for one in there if one.number > 0]
         uuids = sorted({uuid for one in marked if (uuid := one.metric.get("UUID"))})
         narrow = [metric_queries.one_of("UUID", uuids)] if uuids else []
         if marked:
             chosen = Where(place.nodes, (*place.conditions, *narrow))
-            found += _halved(run, metric_queries.XID_NAMES, chosen, what="XID history")
+            found += metric_asks.halved(run, metric_queries.XID_NAMES, chosen, what="XID history")
     unique = metric_files.merged(found)
-    judged = metric_scopes.judge([metric_files.placed(one) for one in unique])
-    kept = [one for one, is_kept in zip(unique, judged.kept, strict=True) if is_kept]
+    # Those without a code count here too: a node of another place may be the one that has it.
+    judged = metric_scopes.judge([metric_files.placed(one) for one in (*unique, *every)])
+    kept = [one for one, is_kept in zip(unique, judged.kept, strict=False) if is_kept]
     return Gathered(
         files=tuple(metric_files.files("metrics/xid-history", kept)),
         gaps=_in_order([*run.gaps, *judged.gaps]),
@@ -142,7 +132,7 @@ def history(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = N
 # --- Which series -----------------------------------------------------------------------------------
 
 
-def _places(run: _Run, known: set[str] | None) -> list[Where]:
+def _places(run: Run, wanted: Wanted, known: set[str] | None) -> list[Where]:
     """The selectors that find the job's nodes; a gap for those that none finds."""
     gauges = _gauges(known)
     if not gauges:
@@ -158,15 +148,15 @@ def _places(run: _Run, known: set[str] | None) -> list[Where]:
         found = metric_nodes.find(
             run.server,
             gauges=gauges,
-            nodes=run.wanted.nodes,
-            pods=run.wanted.pods,
-            namespace=run.wanted.namespace,
+            nodes=wanted.nodes,
+            pods=wanted.pods,
+            namespace=wanted.namespace,
             matchers=run.matchers,
             span_s=run.span_s,
             end_s=run.end_s,
         )
     except SourceError as exc:
-        run.gaps.append(_gap("XID history and readings", None, exc))
+        run.gaps.append(not_had("XID history and readings", None, exc))
         return []
     if found.lost:
         shown = ", ".join(found.lost[:6]) + (
@@ -194,7 +184,7 @@ def _gauges(known: set[str] | None) -> tuple[str, ...]:
     return gauges or tuple(name for name in metric_queries.readings() if name in known)[:1]
 
 
-def _absent(run: _Run, places: Sequence[Where], xids: Sequence[OneSeries]) -> Iterator[Gap]:
+def _absent(run: Run, places: Sequence[Where], xids: Sequence[OneSeries]) -> Iterator[Gap]:
     has_gauge = any(one.metric.get("__name__") in metric_queries.XID_NAMES for one in xids)
     told = any("XID history" in gap.what or gap.what.startswith("metrics of") for gap in run.gaps)
     if places and not has_gauge and not told:
@@ -205,62 +195,12 @@ def _absent(run: _Run, places: Sequence[Where], xids: Sequence[OneSeries]) -> It
         )
 
 
-# --- Asking -----------------------------------------------------------------------------------------
-
-
-def _many(
-    run: _Run, names: Sequence[str], places: Sequence[Where], what: str, *, step_s: int = 0
-) -> list[OneSeries]:
-    """Samples of these metrics in all places, asked for side by side; each series once. Raw without a step."""
-    ask = partial(_halved, run, names, what=what, step_s=step_s)
-    with ThreadPoolExecutor(THREADS) as pool:
-        parts = list(pool.map(ask, places))
-    return metric_files.merged([one for part in parts for one in part])
-
-
-def _halved(
-    run: _Run, names: Sequence[str], place: Where, *, what: str, step_s: int = 0
-) -> list[OneSeries]:
-    """One place; where the server finds it too much, in halves: of the nodes, then of the time."""
-    pending = [(place, run.end_s, run.span_s, 0)]
-    found: list[OneSeries] = []
-    while pending:
-        where, end_s, span_s, depth = pending.pop()
-        try:
-            found += _ask(run, names, where, end_s, span_s, step_s)
-        except TooMuch as exc:
-            halves = list(_halves(where, end_s, span_s)) if depth < _SPLITS else []
-            if not halves:
-                run.gaps.append(_gap(what, where, exc))
-            pending += [(*half, depth + 1) for half in halves]
-        except SourceError as exc:
-            run.gaps.append(_gap(what, where, exc))
-    return found
-
-
-def _ask(
-    run: _Run, names: Sequence[str], where: Where, end_s: float, span_s: int, step_s: int
-) -> list[OneSeries]:
-    conditions = (*where.conditions, *run.matchers)
-    if step_s == 0:
-        return run.server.query(metric_queries.raw(names, conditions, span_s), end_s)
-    # The last sample of each step alone: a plain selector would keep a dead series alive for minutes.
-    text = f"last_over_time({metric_queries.raw(names, conditions, step_s)})"
-    return run.server.query_range(text, end_s - span_s, end_s, step_s)
-
-
-def _halves(where: Where, end_s: float, span_s: int) -> Iterator[tuple[Where, float, int]]:
-    if len(where.nodes) > 1:
-        for nodes, condition in where.pieces(math.ceil(len(where.nodes) / 2)):
-            yield Where(tuple(nodes), (condition, *where.conditions[1:])), end_s, span_s
-    elif span_s > 120:
-        later = span_s // 2
-        yield where, end_s, later
-        yield where, end_s - later, span_s - later
+# --- Readings and pods -----------------------------------------------------------------------------
 
 
 def _readings(
-    run: _Run,
+    run: Run,
+    wanted: Wanted,
     places: Sequence[Where],
     known: set[str] | None,
     xids: Sequence[OneSeries],
@@ -275,7 +215,7 @@ def _readings(
     )
     if not names or not places:
         return []
-    gpus = len({gpu_of(one.metric) for one in xids}) or _GPUS * max(len(run.wanted.nodes), 1)
+    gpus = len({gpu_of(one.metric) for one in xids}) or _GPUS * max(len(wanted.nodes), 1)
     samples = gpus * len(names) * run.span_s / (step_s or _STEP_S)
     step = 0
     if samples > MOST_READINGS:
@@ -287,12 +227,11 @@ def _readings(
                 would_settle="short throttling; Xids are there with every sample",
             )
         )
-    return _many(run, names, places, "readings", step_s=step)
+    return metric_asks.many(run, names, places, "readings", step_s=step)
 
 
-def _pods(run: _Run) -> list[OneSeries]:
+def _pods(run: Run, wanted: Wanted) -> list[OneSeries]:
     """kube-state-metrics' word on the job's pods, newest value each; nothing where nobody asked for pods."""
-    wanted = run.wanted
     if wanted.namespace is None or not (wanted.pods or wanted.pod_prefixes):
         return []
     found: list[OneSeries] = []
@@ -311,7 +250,7 @@ def _pods(run: _Run) -> list[OneSeries]:
             try:
                 found += run.server.query(f"last_over_time({text})", run.end_s)
             except SourceError as exc:
-                run.gaps.append(_gap("nodes of pods that are gone", None, exc))
+                run.gaps.append(not_had("nodes of pods that are gone", None, exc))
                 return metric_files.merged(found)
         if found:
             break
@@ -323,21 +262,12 @@ def _pods(run: _Run) -> list[OneSeries]:
 # --- What is kept -----------------------------------------------------------------------------------
 
 
-def _gap(what: str, where: Where | None, exc: SourceError) -> Gap:
-    of = ""
-    if where is not None and where.nodes:
-        of = f" of {where.nodes[0]}" + (
-            f" and {len(where.nodes) - 1:,} more nodes" if len(where.nodes) > 1 else ""
-        )
-    return Gap(what=f"{what}{of}", why=exc.message, would_settle=exc.hint or "whether a GPU failed")
-
-
 def _in_order(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
     """Threads add theirs as they come; the same server must give the same list."""
     return tuple(sorted(gaps, key=lambda gap: (gap.what, gap.why)))
 
 
-def _found(run: _Run, xids: Sequence[OneSeries], readings: Sequence[OneSeries]) -> str:
+def _found(run: Run, xids: Sequence[OneSeries], readings: Sequence[OneSeries]) -> str:
     version = f" {run.server.version}" if run.server.version else ""
     gpus = len({gpu_of(one.metric) for one in (*xids, *readings)})
     fields = len({one.metric.get("__name__") for one in readings})

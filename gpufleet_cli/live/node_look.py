@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -225,9 +225,10 @@ def name_of(raw: bytes | msgspec.Raw) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """Every node of the cluster, worst first, and what could not be had."""
+    """Every node of the cluster, worst first, and what could not be had. `addresses` are the nodes' by name."""
 
     cards: tuple[NodeCard, ...]
+    addresses: Mapping[str, Sequence[str]]
     pods: tuple[Pod, ...]
     missing: tuple[Missing, ...]
 
@@ -263,9 +264,11 @@ def look_at_all(api: Api) -> Fleet:
     for pod in pods:
         mates.setdefault(node_gangs.job_of(pod, {}), []).append(pod)
     cards = []
+    addresses: dict[str, Sequence[str]] = {}
     for raw in nodes:
         node, lease = _object(raw), leases.get(name_of(raw))
         name = js.text_at(node, "metadata", "name") or "?"
+        addresses[name] = addresses_of(node)
         own = held.get(name, [])
         jobs = {node_gangs.job_of(pod, {}) for pod in own}
         seen = Seen(
@@ -276,7 +279,12 @@ def look_at_all(api: Api) -> Fleet:
             mates=[mate for job in sorted(jobs) for mate in mates[job]],
         )
         cards.append(card_of(api, seen))
-    return Fleet(cards=tuple(sorted(cards, key=_worst)), pods=tuple(pods), missing=tuple(missing))
+    return Fleet(
+        cards=tuple(sorted(cards, key=_worst)),
+        addresses=addresses,
+        pods=tuple(pods),
+        missing=tuple(missing),
+    )
 
 
 def _worst(card: NodeCard) -> tuple[bool, bool, bool, bool, str]:

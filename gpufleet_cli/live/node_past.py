@@ -2,22 +2,24 @@
 
 A node fault is an XID whose cause is no program (the catalogue's layer and role), or a past incident that
 named the node; what comes within an hour is one fault. The chance is a Poisson tail at the fleet's usual
-rate: flagged at 3 in 28 days or 2 in 7, and always with how many healthy nodes would show as many.
+rate: flagged at 3 in 28 days or 2 in 7 where chance seldom gives as many, and always with how many healthy
+nodes would show as many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from gpufleet_cli import xid_catalog
 from gpufleet_cli.cost import chance_of_at_least
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import XidEvent
-from gpufleet_cli.live import metrics
+from gpufleet_cli.live import metric_fleet, metrics
 from gpufleet_cli.live.http_source import Fetch
-from gpufleet_cli.node_card import Missing, PastIncident, RepeatTest, XidSeen
+from gpufleet_cli.node_card import FaultRate, Missing, NodeCard, PastIncident, RepeatTest, XidSeen
 from gpufleet_cli.parsers import dcgm_metrics, metric_series
 from gpufleet_cli.parsers.dcgm_labels import Gpu, gpu_of, pod_of
 
@@ -26,6 +28,9 @@ DAY_NS = 86_400 * NS
 HISTORY_DAYS = 30
 FAULTS_A_NODE_DAY = 6.5e-3
 """Of large fleets of 8-GPU nodes (arXiv 2410.21680); the default where nobody measured one's own."""
+USUAL = FaultRate(FAULTS_A_NODE_DAY, "default")
+SELDOM = 0.01
+"""A node is called an offender only where fewer healthy ones than this part would show as many faults."""
 _APART_NS = 3_600 * NS
 _WINDOWS = ((7, 2), (28, 3))
 Opened = Callable[[], AbstractContextManager[tuple[Fetch, str]]]
@@ -55,6 +60,66 @@ def xids(
         seen += [one for one in undated if isinstance(one, XidSeen)]
         missing += [one for one in undated if isinstance(one, Missing)]
     return sorted(seen, key=lambda one: (one.at_ns, one.xid)), missing
+
+
+def fleet(
+    opened: Opened, now_ns: int, matchers: str | None
+) -> tuple[metric_fleet.Found | None, list[Missing]]:
+    """The XIDs of all nodes' GPUs, not told apart yet; None where the metrics could not be asked."""
+    try:
+        with opened() as (fetch, name):
+            found = metric_fleet.history(
+                fetch,
+                name,
+                start_ns=now_ns - HISTORY_DAYS * DAY_NS,
+                end_ns=now_ns,
+                matchers=matchers,
+            )
+    except SourceError as exc:
+        return None, [Missing(what="XID history", why=exc.message)]
+    return found, []
+
+
+def with_xids(
+    cards: Iterable[NodeCard], addresses: Mapping[str, Sequence[str]], found: metric_fleet.Found
+) -> tuple[list[NodeCard], list[Missing]]:
+    """The cards with what the metrics tell of each, a node fault before none among those alike."""
+    owned = metric_fleet.by_node(found, addresses)
+    made: list[NodeCard] = []
+    undated = 0
+    for card in cards:
+        files = owned.files.get(card.name)
+        if files is None:
+            made.append(card)
+            continue
+        told = [one for data in files for one in _of_file("xids.json", data)]
+        seen = sorted(
+            (one for one in told if isinstance(one, XidSeen)), key=lambda one: (one.at_ns, one.xid)
+        )
+        missing = [one for one in told if isinstance(one, Missing)]
+        undated += len(missing)
+        made.append(replace(card, xids=tuple(seen), missing=(*card.missing, *missing)))
+    made.sort(key=_fell_ill)
+    missing = [Missing(what=gap.what, why=gap.why) for gap in owned.gaps]
+    return made, [*missing, *_not_told(made, undated)]
+
+
+def _fell_ill(card: NodeCard) -> tuple[bool, bool]:
+    """Those that look well stay behind the others; among them a node fault comes first."""
+    has_fault = any(is_node_fault(one.xid) for one in card.xids or ())
+    looks_well = not card.is_ill and card.cordon is None
+    return looks_well, looks_well and not has_fault
+
+
+def _not_told(cards: Sequence[NodeCard], undated: int) -> Iterator[Missing]:
+    lost = [card.name for card in cards if card.xids is None and card.gpus.capacity]
+    if lost:
+        more = f" and {len(lost) - 1:,} more nodes" if len(lost) > 1 else ""
+        why = "no XID series of the last hour bears the name or address"
+        yield Missing(what=f"XID history of {lost[0]}{more}", why=why)
+    if undated:
+        why = "they were there when the samples began"
+        yield Missing(what=f"when {undated:,} XIDs came", why=why)
 
 
 def _of_file(path: str, data: bytes) -> Iterable[XidSeen | Missing]:
@@ -101,6 +166,7 @@ def repeat_test(
     *,
     now_ns: int,
     nodes: int | None,
+    rate: FaultRate = USUAL,
 ) -> RepeatTest | None:
     """Whether the node had more faults than chance gives a healthy one; None without any."""
     times = [one.at_ns for one in seen or () if is_node_fault(one.xid)]
@@ -111,8 +177,8 @@ def repeat_test(
     }
     if not counts[_WINDOWS[-1][0]]:
         return None
-    flagged = [days for days, least in _WINDOWS if counts[days] >= least]
-    tests = [_test(counts[days], days, nodes, bool(flagged)) for days in flagged or (28,)]
+    many = [days for days, least in _WINDOWS if counts[days] >= least]
+    tests = [_test(counts[days], days, nodes, rate, is_many=bool(many)) for days in many or (28,)]
     return min(tests, key=lambda one: one.chance)
 
 
@@ -127,14 +193,16 @@ def _apart(times: Iterable[int]) -> list[int]:
     return kept
 
 
-def _test(faults: int, days: int, nodes: int | None, is_flagged: bool) -> RepeatTest:
-    chance = chance_of_at_least(faults, FAULTS_A_NODE_DAY * days)
+def _test(
+    faults: int, days: int, nodes: int | None, rate: FaultRate, *, is_many: bool
+) -> RepeatTest:
+    chance = chance_of_at_least(faults, rate.a_node_day * days)
     return RepeatTest(
         faults=faults,
         days=days,
-        faults_a_node_day=FAULTS_A_NODE_DAY,
+        rate=rate,
         chance=chance,
         nodes=nodes,
         innocents=None if nodes is None else nodes * chance,
-        is_flagged=is_flagged,
+        is_flagged=is_many and chance <= SELDOM,
     )

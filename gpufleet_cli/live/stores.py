@@ -11,7 +11,15 @@ import msgspec
 
 from gpufleet_cli import settings_file
 from gpufleet_cli.errors import SourceError
-from gpufleet_cli.live import known_services, log_store, log_stores, metrics, node_past, node_watch
+from gpufleet_cli.live import (
+    known_services,
+    log_store,
+    log_stores,
+    metric_fleet,
+    metrics,
+    node_past,
+    node_watch,
+)
 from gpufleet_cli.live.answers import why_not
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
@@ -32,6 +40,7 @@ from gpufleet_cli.live.pods import Attempt
 from gpufleet_cli.live.service_access import secrets_of
 from gpufleet_cli.live.service_ref import service_ref
 from gpufleet_cli.live.service_words import Response
+from gpufleet_cli.node_card import Missing
 from gpufleet_cli.parsers import json_documents as js
 from gpufleet_cli.settings_file import Access, SettingsFile, choose
 
@@ -218,10 +227,14 @@ def _nodes(attempt: Attempt, sink: BundleWriter) -> Mapping[str, tuple[str, ...]
 
 def node_history(api: Api, flag: str | None) -> XidHistory | None:
     """Where a node's XIDs are asked for: as for a job; None where there is no such place."""
-    found = _node_metrics(api, flag)
-    if found is None:
+    try:
+        place = _metrics(api, flag)
+    except SourceError as exc:
+        why = Missing(what="XID history", why=exc.message)
+        return lambda node, addresses, now_ns: (None, [why])
+    if place is None:
         return None
-    opening, matchers = found
+    opening, matchers = place
     return lambda node, addresses, now_ns: node_past.xids(
         opening, node, addresses, now_ns, matchers
     )
@@ -229,7 +242,7 @@ def node_history(api: Api, flag: str | None) -> XidHistory | None:
 
 def node_watch_of(api: Api, flag: str | None) -> NodeWatch | None:
     """Where a node's last hours are asked for; None where there is no such place."""
-    found = _node_metrics(api, flag)
+    found = _metrics(api, flag)
     if found is None:
         return None
     opening, matchers = found
@@ -238,7 +251,20 @@ def node_watch_of(api: Api, flag: str | None) -> NodeWatch | None:
     )
 
 
-def _node_metrics(api: Api, flag: str | None) -> tuple[node_past.Opened, str | None] | None:
+def fleet_history(api: Api, flag: str | None) -> tuple[metric_fleet.Found | None, list[Missing]]:
+    """The XIDs of all nodes, and why there are none; neither where there is no place to ask for them."""
+    try:
+        place = _metrics(api, flag)
+    except SourceError as exc:
+        return None, [Missing(what="XID history", why=exc.message)]
+    if place is None:
+        return None, []
+    opening, matchers = place
+    return node_past.fleet(opening, api.now_ns(), matchers)
+
+
+def _metrics(api: Api, flag: str | None) -> tuple[node_past.Opened, str | None] | None:
+    """The configured server, else the first of the cluster's Services, and the matchers for it."""
     file = settings_file.load()
     context = file.of(api.access.context)
     chosen = choose("prometheus", flag=flag, file=file, context=api.access.context)

@@ -40,6 +40,8 @@ def read(found: Mapping[str, object], kind: str, origin: Origin) -> Iterator[Gan
         message=message[:MESSAGE_CHARS],
         since_ns=time_of(js.at(condition, "lastTransitionTime")),
         origin=origin,
+        namespace=js.text_at(found, "metadata", "namespace"),
+        queue=js.text_at(found, "spec", "queueName") or js.text_at(found, "spec", "queue"),
     )
 
 

@@ -12,6 +12,7 @@ from gpufleet_cli.node_card import (
     NodeCordon,
     PastIncident,
     RepeatTest,
+    XidSeen,
 )
 from gpufleet_cli.render.clean import clean
 from gpufleet_cli.render.drain_page import spares_words
@@ -33,6 +34,7 @@ STATE_WIDTH = 27  # `Ready, 1 GPU lost, cordoned`
 MOST_XIDS = 6
 MOST_INCIDENTS = 3
 FEW = 3
+FEW_XIDS = 2  # of a node in the list of all: with dates they fill its line
 SCREEN = 22  # of 24 lines: the prompt and what stands on standard error have theirs
 MORE = "More: -v"
 
@@ -253,9 +255,10 @@ def _xids(card: NodeCard, most: int) -> Iterator[str]:
     newest = sorted(card.xids, key=lambda one: -one.at_ns)
     label = "XIDs      "
     for one in newest[:most]:
-        gpu = f" GPU {one.gpu_index}" if one.gpu_index is not None else ""
         pod = f", {one.namespace}/{one.pod}" if one.pod else ""
-        yield from labelled(label, f"{date_clock(one.at_ns)} XID {one.xid}{gpu}{pod}", most=1)
+        yield from labelled(
+            label, f"{date_clock(one.at_ns)} XID {one.xid}{_of_gpu(one)}{pod}", most=1
+        )
         label = "          "
     if len(newest) > most:
         yield from labelled(label, f"and {len(newest) - most} more in 30 days")
@@ -289,6 +292,13 @@ def _repeat(card: NodeCard, look: Look) -> Iterator[str]:
         yield from labelled("offender? ", repeat_words(test))
 
 
+_RATE_FROM = {
+    "flag": "by --node-failures-per-day",
+    "file": "by the settings file",
+    "default": "a default",
+}
+
+
 def repeat_words(test: RepeatTest) -> str:
     """How many faults, what chance alone would give, and at which rate that was reckoned."""
     if test.innocents is None:
@@ -296,7 +306,7 @@ def repeat_words(test: RepeatTest) -> str:
     else:
         told = f"by chance {test.innocents:.2g} of {counted(test.nodes or 0, 'healthy node')}"
     head = counted(test.faults, "node fault")
-    rate = f"at {test.faults_a_node_day:g} a node-day, a default"
+    rate = f"at {test.rate.a_node_day:g} a node-day, {_RATE_FROM[test.rate.source]}"
     verdict = "" if test.is_flagged else ", no more than chance gives"
     return f"{head} in {test.days} days{verdict}; {told} ({rate})"
 
@@ -327,7 +337,7 @@ def _not_seen(missing: Sequence[Missing]) -> Iterator[str]:
 def nodes_text(cards: Sequence[NodeCard], missing: Sequence[Missing], look: Look) -> str:
     """A line for each node with GPUs or with an illness, worst first."""
     cards = [clean(card, unicode=look.unicode) for card in cards]
-    shown = [one for one in cards if look.verbose or one.gpus.capacity or one.is_ill or one.cordon]
+    shown = [one for one in cards if look.verbose or _is_worth_a_line(one)]
     width = min(max((len(one.name) for one in shown), default=4), 28)
     lines = [f"{pad('NODE', width)}  GPUS  {pad('STATE', STATE_WIDTH)}  GANG"]
     for one in shown:
@@ -335,11 +345,29 @@ def nodes_text(cards: Sequence[NodeCard], missing: Sequence[Missing], look: Look
         why = _why(one)
         if why:
             lines.append(fit(f"    {why}", WIDTH))
+        if one.xids:
+            lines.append(fit(f"    {_xids_in_a_line(one.xids)}", WIDTH))
     hidden = len(cards) - len(shown)
     if hidden:
         lines += ["", f"{counted(hidden, 'node')} without GPUs not shown; -v shows all"]
     lines += _not_seen(missing)
     return look.finish(lines)
+
+
+def _is_worth_a_line(card: NodeCard) -> bool:
+    return bool(card.gpus.capacity or card.is_ill or card.cordon or card.xids)
+
+
+def _xids_in_a_line(xids: Sequence[XidSeen]) -> str:
+    """`XID 79 GPU 0 2026-11-27 03:41:07, XID 48 GPU 0 ... and 2 more in 30 days`, the newest first."""
+    newest = sorted(xids, key=lambda one: -one.at_ns)
+    shown = [f"XID {one.xid}{_of_gpu(one)} {date_clock(one.at_ns)}" for one in newest[:FEW_XIDS]]
+    more = len(newest) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more in 30 days" if more else "")
+
+
+def _of_gpu(one: XidSeen) -> str:
+    return f" GPU {one.gpu_index}" if one.gpu_index is not None else ""
 
 
 def _line(card: NodeCard, width: int, look: Look) -> str:

@@ -123,7 +123,10 @@ def groups_line(triage: Triage) -> str:
     ]
     head = f"group {job.group} of {len(job.groups)}"
     if not ill:
-        return f"{head}; no sign that another is ill"
+        seen = sum(state != "not looked at" for _, state in others)
+        if seen == len(others):
+            return f"{head}; no sign that another is ill"
+        return f"{head}; {seen:,} of the {len(others):,} others were looked at: none is ill"
     more = f" and {len(ill) - 2:,} more" if len(ill) > 2 else ""
     return f"{head}; {len(ill):,} ill too: {', '.join(ill[:2])}{more}: --group N"
 

@@ -7,9 +7,11 @@ left nothing. What could look the same: a late survivor that finds the rendezvou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpufleet_cli.facts import IdentityLink, PodState, Sign
+from gpufleet_cli.plain_text import is_name
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.placed import PlacedSign
 from gpufleet_cli.reason.rank_numbering import of_pods
@@ -34,6 +36,7 @@ POD_TROUBLE = frozenset(
 
 
 MOST_REASON = 90
+_IMAGE = re.compile(r'image "([^"\s]{1,100})"')
 STARTING = frozenset({None, "ContainerCreating", "PodInitializing", "CrashLoopBackOff"})
 """Waiting for these is the way of every pod, or comes after it ran."""
 
@@ -88,13 +91,14 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         worsens_why="a restart waits for the same peer",
         reason_tag="rendezvous",
         would_settle="events and state of the pods that did not join",
+        settle_command=None if clash else _describe_pod(_waiting(case)),
     )
 
 
 def _never_began(case: Case) -> Iterator[Hypothesis]:
     """A gang whose state says why it is not whole, before anybody has given up waiting for it."""
     gang = of_pods(case.pods)
-    waiting = [pod for pod in gang if _state_trouble(pod) is not None]
+    waiting = _waiting(case)
     if case.held and len(waiting) == len(gang):
         yield _held(case)
         return
@@ -108,7 +112,7 @@ def _never_began(case: Case) -> Iterator[Hypothesis]:
     yield Hypothesis(
         kind=Kind.RENDEZVOUS_FAILURE,
         rule=NAME,
-        summary=f"The job has not started: {who} cannot start{_why(case)}"
+        summary=f"The job has not started: {who} cannot start{_since(waiting)}{_why(case)}"
         + ("." if everybody else f"; {len(gang) - len(waiting)} others wait for it."),
         claims=tuple(
             claim(_state_trouble(pod) or "", pod.origin, claims.STRONG if i == 0 else claims.WEAK)
@@ -122,10 +126,17 @@ def _never_began(case: Case) -> Iterator[Hypothesis]:
         worsens_why="it lasts until those pods can start",
         reason_tag="not started",
         would_settle="events and state of the pods that cannot start",
+        settle_command=_describe_pod(waiting),
     )
 
 
 HOLDERS = {"Workload": "Kueue has not admitted it", "PodGroup": "Volcano has not placed its gang"}
+RESOURCES = {
+    "Workload": "workloads.kueue.x-k8s.io",
+    "PodGroup": "podgroups.scheduling.volcano.sh",
+    "VolcanoJob": "jobs.batch.volcano.sh",
+}
+"""What kubectl calls them, where a short name may be another's."""
 
 
 def _held(case: Case) -> Hypothesis:
@@ -133,10 +144,11 @@ def _held(case: Case) -> Hypothesis:
     first = min(case.held, key=lambda held: (held.kind not in HOLDERS, held.kind, held.name))
     who = HOLDERS.get(first.kind, f"{first.kind} {first.name} is suspended")
     since = claims.when(first.since_ns).replace(" at ", " since ", 1)
+    queue = f"; its queue: {first.queue}" if first.queue else ""
     return Hypothesis(
         kind=Kind.RENDEZVOUS_FAILURE,
         rule=NAME,
-        summary=f"The job has not started: {who} ({first.reason}: {first.message[:180]}).",
+        summary=f"The job has not started: {who} ({first.reason}: {first.message[:180]}){since}{queue}.",
         claims=(
             claim(
                 f"{first.kind} {first.name}: {first.reason}{since}: {first.message[:120]}",
@@ -152,7 +164,31 @@ def _held(case: Case) -> Hypothesis:
         worsens_why="it waits, and holds nobody up",
         reason_tag="not started",
         would_settle="the quota of its queue, and what runs in it",
+        settle_command=_describe(
+            RESOURCES.get(first.kind, first.kind.lower()), first.name, first.namespace
+        ),
     )
+
+
+def _describe(resource: str, name: str, namespace: str | None) -> str | None:
+    """The command that shows all that the cluster says of an object."""
+    if not (is_name(name) and is_name(resource) and is_name(namespace or "default")):
+        return None
+    return f"kubectl describe {resource} {name}" + (f" -n {namespace}" if namespace else "")
+
+
+def _describe_pod(waiting: list[PodState]) -> str | None:
+    return _describe("pod", waiting[0].name, waiting[0].namespace) if waiting else None
+
+
+def _waiting(case: Case) -> list[PodState]:
+    return [pod for pod in of_pods(case.pods) if _state_trouble(pod) is not None]
+
+
+def _since(waiting: list[PodState]) -> str:
+    """` since 03:00:12`: what never started has waited since it was made."""
+    made = [pod.created_ns for pod in waiting if pod.created_ns is not None]
+    return claims.when(min(made, default=None)).replace(" at ", " since ", 1)
 
 
 def _more(count: int) -> str:
@@ -162,14 +198,35 @@ def _more(count: int) -> str:
 def _state_trouble(pod: PodState) -> str | None:
     """Why a pod cannot start, by its state; None where it has, or is on its way."""
     if pod.scheduled is False:
-        return f"{pod.name} is not scheduled: {pod.unscheduled_why or 'no reason given'}"[:160]
+        why = _lacking_first(pod.unscheduled_why or "no reason given")
+        return f"{pod.name} is not scheduled: {why}"[:160]
     waiting = next((c for c in pod.containers if c.state == "waiting"), None)
     troubled = next(
         (c for c in pod.containers if c.state == "waiting" and c.reason not in STARTING), None
     )
     if waiting is None or troubled is None or pod.phase not in ("Pending", None):
         return None
-    return f"{pod.name}: {troubled.reason}: {troubled.message or ''}"[:160].rstrip(": ")
+    told = _of_image(troubled.message or "") if "Image" in (troubled.reason or "") else None
+    return f"{pod.name}: {troubled.reason}: {told or troubled.message or ''}"[:160].rstrip(": ")
+
+
+def _lacking_first(why: str) -> str:
+    """The scheduler's list of nodes, those that lack a resource before those that were no choice anyhow."""
+    first, stop, rest = why.partition(". ")
+    head, available, kinds = first.rstrip(".").partition(" are available: ")
+    if not available:
+        return why
+    parts = sorted(kinds.split(", "), key=lambda one: "Insufficient" not in one)
+    return f"{head}{available}{', '.join(parts)}{stop}{rest}"
+
+
+def _of_image(message: str) -> str | None:
+    """`registry.example/train:1, not found`: the image and the end of the reason, without the runtime's path to it."""
+    image = _IMAGE.search(message)
+    if image is None:
+        return None
+    last = message.rpartition(": ")[2].strip()
+    return image[1] if image[1] in last else f"{image[1]}, {last[:60]}"
 
 
 def _why(case: Case) -> str:
@@ -186,7 +243,7 @@ def _why(case: Case) -> str:
 def _short(reason: str) -> str:
     """The first parts of a reason; the scheduler lists every kind of node."""
     first = reason.partition(". ")[0].rstrip(".")
-    if len(first) <= MOST_REASON:
+    if len(first) <= MOST_REASON or "Image" in first.partition(":")[0]:
         return first
     return f"{first[:MOST_REASON].rpartition(', ')[0] or first[:MOST_REASON]}, ..."
 

@@ -93,3 +93,42 @@ def test_a_job_without_groups(
     way = ["-l", "app=train", "--kubeconfig", str(fake_kubeconfig)]
     assert 2 == main(["triage", *way, "--group", "0"])
     assert "has no groups" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("four")
+def test_doctor_of_one_group(fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pods of that group alone count; a group that is not there, or of no job, is refused in one line."""
+    kubeconfig = ["--kubeconfig", str(fake_kubeconfig)]
+    way = ["doctor", "-l", SELECTOR, "-o", "json", *kubeconfig]
+    job = {}
+    for more in ((), ("--group", "3")):
+        main([*way, *more])
+        found = json.loads(capsys.readouterr().out)["sources"]
+        job[more] = next(one["what"] for one in found if one["source"] == "job")
+    assert ": 8" in job[()]
+    assert ", group 3: 2 of 2 pods, failed" in job["--group", "3"]
+    for asked, why in (
+        ([*way, "--group", "9"], "there are: 0, 1, 2, 3"),
+        (["doctor", *kubeconfig, "--group", "3"], "--group 3 is a group of a job"),
+    ):
+        assert 2 == main(asked)
+        out, err = capsys.readouterr()
+        assert ("", True) == (out, why in err), err
+
+
+def test_groups_that_were_not_looked_at_are_not_well(
+    fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Only so many are asked; the first screen says how many."""
+    now = datetime.now(UTC)
+    for group in range(70):
+        labels = {f"{LWS}/name": "serve", f"{LWS}/group-index": str(group)}
+        name = f"serve-{group}"
+        fake.add(PODS, fake_api.pod(name, labels=labels, annotations={f"{LWS}/size": "1"}))
+        fake.logs[name, "trainer"] = f"{now:%Y-%m-%dT%H:%M:%S}.000000000Z step 1\n".encode()
+    fake.add("/api/v1/nodes", fake_api.node("gpu-1"))
+    saved = str(tmp_path / "saved")
+    way = ["-l", f"{LWS}/name=serve", "--kubeconfig", str(fake_kubeconfig)]
+    main(["triage", *way, "--save", saved])
+    screen = capsys.readouterr().out
+    assert "group 0 of 70; 63 of the 69 others were looked at: none is ill" in screen

@@ -17,6 +17,7 @@ from gpufleet_cli.facts import (
     Sign,
 )
 from gpufleet_cli.rules import host_fault, program_error, rendezvous, storage_fault
+from gpufleet_cli.timestamps import format_clock
 from gpufleet_cli.verdict import Kind
 
 from .stories import GAVE_UP, STOPPED, S, ended_pod, hang, proposed, running, sign, verdict
@@ -89,6 +90,18 @@ def test_a_queue_tells_more_than_suspend() -> None:
     [found] = proposed(rendezvous, unstarted(held("Job", "Suspended"), held("Workload")))  # type: ignore[arg-type]
     assert "Kueue has not admitted it (Pending: no quota)" in found.summary
     assert [] == proposed(rendezvous, [*unstarted(pod(0)), held("Workload")])
+
+
+def test_a_queue_is_named_with_a_command() -> None:
+    """The queue, since when, and what shows the rest; of a name that is none there is no command."""
+    queued = replace(held("Workload"), namespace="ml", queue="team-a")
+    [found] = proposed(rendezvous, unstarted(queued))  # type: ignore[arg-type]
+    assert f"since {format_clock(STOPPED)}; its queue: team-a." in found.summary
+    assert "kubectl describe workloads.kueue.x-k8s.io g -n ml" == found.settle_command
+    [found] = proposed(rendezvous, unstarted(replace(held("JobSet"), namespace="ml")))  # type: ignore[arg-type]
+    assert "kubectl describe jobset g -n ml" == found.settle_command
+    [found] = proposed(rendezvous, unstarted(replace(queued, name="--all")))  # type: ignore[arg-type]
+    assert found.settle_command is None
 
 
 # --- Killed, taken away --------------------------------------------------------------------------
