@@ -18,6 +18,7 @@ from typer.exceptions import TyperException
 
 from gpufleet_cli.commands.cache import cache
 from gpufleet_cli.commands.collect import collect
+from gpufleet_cli.commands.cost import cost
 from gpufleet_cli.commands.doctor import doctor
 from gpufleet_cli.commands.drill import drill
 from gpufleet_cli.commands.dumps import dumps
@@ -34,6 +35,8 @@ from gpufleet_cli.plain_text import visible
 
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
 COMMANDS = (triage, collect, ranks, dumps, explain, node, nodes, xid, doctor, drill, cache)
+GROUPS = (cost,)
+"""Commands with commands of their own: each makes its Typer app."""
 
 _HELP = (
     "Which rank stopped this training job, what is under it, and what to do about it."
@@ -59,6 +62,8 @@ def build() -> typer.Typer:
     app.callback(invoke_without_command=True)(root_options(overview))
     for command in COMMANDS:
         app.command(command.__name__)(splice(command))
+    for group in GROUPS:
+        app.add_typer(group(), name=group.__name__)
     return app
 
 

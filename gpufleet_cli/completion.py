@@ -19,6 +19,12 @@ WITH_VALUE = frozenset(
         "--prometheus", "--log-store", "--kernel-logs", "--save", "--to", "--redact-again",
         "--rank", "--class", "--seed", "--ranks", "--lost", "--score",
         "--id", "--kind", "--node", "--action",
+        "--gpus", "--mtti", "--gpu-hours-per-interruption", "--since-checkpoint", "--interruptions",
+        "--observed-gpu-hours", "--node-failures-per-day", "--planned-restart", "--detection",
+        "--slowdown", "--hazard-per-hour", "--target", "--productive", "--wall",
+        "--scheduling-goodput", "--runtime-goodput", "--program-goodput", "--failures-per-hour",
+        "--repair", "--stock-out", "--rack-nodes", "--nodes", "--availability",
+        "--slow-probability", "--events", "--days",
     }
 )  # fmt: skip
 _BY_OPTION = {
@@ -27,7 +33,12 @@ _BY_OPTION = {
 _BY_COMMAND = {
     "node": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
     "explain": "job", "doctor": "job", "xid": "xid", "cache": "cache",
+    "cost": "cost",
 }  # fmt: skip
+COST_TOPICS = (
+    "checkpoint-interval", "recompute", "idle", "mtbf", "efficiency", "spares", "decide", "tail",
+    "offenders",
+)  # fmt: skip
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
 _OUTPUTS = {"triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",)}
 _USUAL_OUTPUTS = ("text", "json")
@@ -176,8 +187,9 @@ def matches(words: list[str], environment: dict[str, str]) -> Match | None:
 def _names(
     kind: str, prefix: str, options: dict[str, str], environment: dict[str, str]
 ) -> list[str]:
-    if kind == "cache":
-        return [one for one in ("refresh",) if one.startswith(prefix)]
+    if kind in ("cache", "cost"):
+        words = ("refresh",) if kind == "cache" else COST_TOPICS
+        return [one for one in words if one.startswith(prefix)]
     if kind == "xid":
         return [code for code in _xids() if code.startswith(prefix)]
     if environment.get("GPUFLEET_NO_STATE") == "1":

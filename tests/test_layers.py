@@ -31,7 +31,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("alike",),
     ("stories",),
     ("weigh",),
+    ("chances", "cost_card"),
     ("cost",),
+    ("cost_fleet",),
+    ("cost_topics",),
     ("prices",),
     ("recommend",),
     ("render",),
@@ -61,7 +64,9 @@ DOORS: dict[str, tuple[str, ...]] = {
     "zstandard": ("unpack", "archive", "live/pack"),
 }
 # Pure: no network, no clock, no environment, no randomness.
-PURE = ("parsers/", "reason/", "rules/", "weigh", "cost", "prices", "recommend", "facts", "verdict")
+PURE = (
+    "parsers/", "reason/", "rules/", "weigh", "chances", "cost", "prices", "recommend", "facts", "verdict"
+)  # fmt: skip
 MAY: dict[str, set[str]] = {
     # How many processors may be used; no fact depends on it.
     "parsers/worker_pool": {"os"},
