@@ -55,7 +55,7 @@ def checkpoint_interval(
         formula="Daly 2006, higher order: sqrt(2dM) (1 + sqrt(d/2M)/3 + (d/2M)/9) - d",
         notes=tuple(notes),
         curve=Curve(
-            title="share of time lost, by interval (restarts left out: they are the same for each)",
+            title="share of time lost, by interval (restarts left out)",
             unit="share",
             points=tuple(
                 Point(

@@ -92,8 +92,7 @@ def _decided_because(stakes: cost.Stakes, found: cost.Decision) -> tuple[str, ..
         notes.append("The two are within 10 %: a tie, so the less disruptive.")
     return (
         *notes,
-        "Not for state that may be corrupt (XID 95, or 48 without 94): there evict at once.",
-        "Not for a fault of the program: there an eviction mends nothing.",
+        "Corrupt state (XID 95, or 48 without 94) is evicted, a software fault never.",
     )
 
 
