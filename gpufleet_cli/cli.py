@@ -19,6 +19,7 @@ from typer.exceptions import TyperException
 from gpufleet_cli.commands.cache import cache
 from gpufleet_cli.commands.collect import collect
 from gpufleet_cli.commands.cordon import cordon
+from gpufleet_cli.commands.cost import cost
 from gpufleet_cli.commands.doctor import doctor
 from gpufleet_cli.commands.drain_check import drain_check
 from gpufleet_cli.commands.drill import drill
@@ -43,6 +44,8 @@ COMMANDS = (
     triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, evict, drain_check, label_gangs,
     xid, doctor, drill, cache,
 )  # fmt: skip
+GROUPS = (cost,)
+"""Commands with commands of their own: each makes its Typer app."""
 
 _HELP = (
     "Which rank stopped this training job, what is under it, and what to do about it."
@@ -68,6 +71,8 @@ def build() -> typer.Typer:
     app.callback(invoke_without_command=True)(root_options(overview))
     for command in COMMANDS:
         app.command(name_of(command))(splice(command))
+    for group in GROUPS:
+        app.add_typer(group(), name=group.__name__)
     return app
 
 

@@ -23,6 +23,12 @@ WITH_VALUE = frozenset(
         "--if-attempt", "--checkpoint-marker",
         "--checkpoint-metric", "--grace-period",
         "--node-failures-per-day",
+        "--gpus", "--mtti", "--gpu-hours-per-interruption", "--interruptions",
+        "--observed-gpu-hours", "--planned-restart", "--detection",
+        "--slowdown", "--hazard-per-hour", "--target", "--productive", "--wall",
+        "--scheduling-goodput", "--runtime-goodput", "--program-goodput", "--failures-per-hour",
+        "--repair", "--stock-out", "--rack-nodes", "--nodes", "--availability",
+        "--slow-probability", "--events", "--days",
     }
 )  # fmt: skip
 _BY_OPTION = {
@@ -31,9 +37,13 @@ _BY_OPTION = {
 _BY_COMMAND = {
     "node": "node", "drain-check": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
     "explain": "job", "doctor": "job", "xid": "xid", "cache": "cache",
-    "cordon": "node", "uncordon": "node", "queue": "queue", "evict": "gang",
+    "cordon": "node", "uncordon": "node", "queue": "queue", "evict": "gang", "cost": "cost",
 }  # fmt: skip
-_SECOND = {"cache": "refresh", "queue": "done"}
+COST_TOPICS = (
+    "checkpoint-interval", "recompute", "idle", "mtbf", "efficiency", "spares", "decide", "tail",
+    "offenders",
+)  # fmt: skip
+_SECOND = {"cache": ("refresh",), "queue": ("done",), "cost": COST_TOPICS}
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
 _OUTPUTS = {"triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",)}
 _USUAL_OUTPUTS = ("text", "json")
@@ -186,7 +196,7 @@ def _names(
     kind: str, prefix: str, options: dict[str, str], environment: dict[str, str]
 ) -> list[str]:
     if kind in _SECOND:
-        return [one for one in (_SECOND[kind],) if one.startswith(prefix)]
+        return [one for one in _SECOND[kind] if one.startswith(prefix)]
     if kind == "xid":
         return [code for code in _xids() if code.startswith(prefix)]
     if environment.get("GPUFLEET_NO_STATE") == "1":

@@ -1,14 +1,16 @@
-"""GPU-hours lost and at stake: pure arithmetic, one function per formula.
+"""GPU-hours lost and at stake in one job: pure arithmetic, one function per formula.
 
 `gpus` is the number of GPUs that the job holds; durations are seconds, hazards per hour, results GPU-hours.
-Formulae and the worked numbers of their tests: Young, CACM 17(9), 1974; Daly, FGCS 22(3), 2006; the
-three-questions model prices what each option loses from now on against an undisturbed run.
+The three-questions model prices what each option loses from now on against an undisturbed run. What is
+asked of a fleet (intervals, efficiency, spares) is in `cost_fleet`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from gpufleet_cli.verdict import Action
 
 DEFAULT_CHECKPOINT_INTERVAL_S = 1800.0
 DEFAULT_RESTART_S = 300.0
@@ -54,12 +56,15 @@ def wait_window_s(stakes: Stakes) -> float:
 def evict_gpu_hours(stakes: Stakes) -> float:
     """What stopping the job now costs: the work since the checkpoint and an unplanned restart.
 
+    Where it may be the wrong node the price is paid and the hazard is kept: then waiting comes on top.
+
     >>> case = Stakes(gpus=8192, interval_s=3600, since_checkpoint_s=29 * 60, save_s=60,
     ...               restart_s=300, planned_restart_s=300, detection_s=600)
     >>> round(evict_gpu_hours(case), 2)
     4642.13
     """
-    return gpu_hours(stakes.gpus, stakes.since_checkpoint_s + stakes.restart_s)
+    own = gpu_hours(stakes.gpus, stakes.since_checkpoint_s + stakes.restart_s)
+    return own + (1.0 - stakes.confidence) * wait_gpu_hours(stakes)
 
 
 def wait_gpu_hours(stakes: Stakes) -> float:
@@ -105,29 +110,24 @@ def break_even_slowdown(stakes: Stakes) -> float | None:
     1.935
     """
     rest = stakes.interval_s - stakes.since_checkpoint_s
-    return None if rest <= 0 else stakes.interval_s / rest
+    if rest <= 0:
+        return None
+    spared = stakes.since_checkpoint_s + stakes.restart_s - stakes.planned_restart_s
+    return max(1.0, 1.0 + spared / rest)
 
 
 def break_even_hazard_per_hour(stakes: Stakes) -> float | None:
-    """The extra hazard above which evicting at once is cheaper; None when none is.
+    """The extra hazard above which evicting at once is cheaper, nothing being slow; None when none is.
 
     >>> case = Stakes(gpus=1, interval_s=3600, since_checkpoint_s=5 * 60, save_s=60,
     ...               restart_s=300, planned_restart_s=300, detection_s=600)
     >>> round(break_even_hazard_per_hour(case), 3)
     0.134
     """
+    alone = replace(stakes, gpus=1, slowdown=1.0, corruption=0.0, confidence=1.0)
 
     def waiting_is_dearer(hazard: float) -> bool:
-        changed = Stakes(
-            gpus=1,
-            interval_s=stakes.interval_s,
-            since_checkpoint_s=stakes.since_checkpoint_s,
-            save_s=stakes.save_s,
-            restart_s=stakes.restart_s,
-            planned_restart_s=stakes.restart_s,
-            detection_s=stakes.detection_s,
-            hazard_per_hour=hazard,
-        )
+        changed = replace(alone, hazard_per_hour=hazard)
         return wait_gpu_hours(changed) > evict_gpu_hours(changed)
 
     low, high = 0.0, 1000.0
@@ -151,37 +151,6 @@ def hazard_of(probability_in_ten_minutes: float) -> float:
     return -math.log(1.0 - chance) * 6.0
 
 
-def daly_interval_s(save_s: float, mtti_s: float) -> float:
-    """The best checkpoint interval, Daly's higher order.
-
-    >>> round(daly_interval_s(5 * 60, 1440 * 60) / 60, 2)
-    116.69
-    """
-    if save_s >= 2 * mtti_s:
-        return mtti_s
-    ratio = save_s / (2 * mtti_s)
-    return math.sqrt(2 * save_s * mtti_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save_s
-
-
-def chance_of_at_least(events: int, mean: float) -> float:
-    """The chance of so many events or more where `mean` are expected (Poisson).
-
-    >>> round(chance_of_at_least(2, 6.5e-3 * 28), 5), round(chance_of_at_least(3, 6.5e-3 * 28) * 2048, 1)
-    (0.01468, 1.8)
-    """
-    if events <= 0:
-        return 1.0
-    term = math.exp(-mean)
-    for count in range(1, events + 1):
-        term *= mean / count
-    total, count = 0.0, events
-    while term > total * 1e-16:  # the tail itself: one minus the rest would drown in rounding
-        total += term
-        count += 1
-        term *= mean / count
-    return min(1.0, total)
-
-
 def is_tie(first: float, second: float) -> bool:
     """Two costs within ten per cent of the larger one are a tie.
 
@@ -189,3 +158,31 @@ def is_tie(first: float, second: float) -> bool:
     (True, False)
     """
     return abs(first - second) <= TIE * max(abs(first), abs(second))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What the arithmetic says of a node whose fault does not corrupt state. GPU-hours; `wait_gpu_hours`
+    is None for a job that is stopped, since it reaches no checkpoint."""
+
+    action: Action
+    evict_gpu_hours: float
+    wait_gpu_hours: float | None
+    is_tie: bool = False
+
+
+def decide(stakes: Stakes, *, stopped: bool = False) -> Decision:
+    """Evict now or at the next checkpoint, whichever is cheaper; on a tie the less disruptive.
+
+    A job that is stopped loses nothing more by an eviction.
+    """
+    if stopped:
+        return Decision(action=Action.EVICT_NOW, evict_gpu_hours=0.0, wait_gpu_hours=None)
+    evict, wait = evict_gpu_hours(stakes), wait_gpu_hours(stakes)
+    tie = is_tie(evict, wait)
+    return Decision(
+        action=Action.EVICT_NOW if evict < wait and not tie else Action.CORDON_AT_CHECKPOINT,
+        evict_gpu_hours=evict,
+        wait_gpu_hours=wait,
+        is_tie=tie,
+    )

@@ -150,14 +150,9 @@ def _for_node(case: Case, chosen: Hypothesis, prices: Prices) -> Decision:
         )
     stakes = prices.stakes
     if stakes is not None:
-        evict, wait = cost.evict_gpu_hours(stakes), cost.wait_gpu_hours(stakes)
         if prices.all_known:
-            if evict < wait and not cost.is_tie(evict, wait):
-                why = f"evicting costs {evict:,.0f} GPU-h, waiting {wait:,.0f}"
-                return Action.EVICT_NOW, "arithmetic", why
-            tie = " (a tie: the less disruptive)" if cost.is_tie(evict, wait) else ""
-            why = f"waiting costs {wait:,.0f} GPU-h, evicting {evict:,.0f}{tie}"
-            return Action.CORDON_AT_CHECKPOINT, "arithmetic", why
+            decided = cost.decide(stakes)
+            return decided.action, "arithmetic", _price_words(decided)
         if chosen.degrades and chosen.slowdown is not None and chosen.kind is not Kind.STRAGGLER:
             return Action.EVICT_NOW, "rule", f"{chosen.degrades_why}: it degrades the run now"
     if chosen.xid is not None and _only_watch(chosen.xid):
@@ -167,6 +162,14 @@ def _for_node(case: Case, chosen: Hypothesis, prices: Prices) -> Decision:
         "rule",
         f"{_state_words(case)}: cordon now (stops nothing), evict at the next boundary",
     )
+
+
+def _price_words(decided: cost.Decision) -> str:
+    evict, wait = decided.evict_gpu_hours, decided.wait_gpu_hours or 0.0
+    if decided.action is Action.EVICT_NOW:
+        return f"evicting costs {evict:,.0f} GPU-h, waiting {wait:,.0f}"
+    tie = " (a tie: the less disruptive)" if decided.is_tie else ""
+    return f"waiting costs {wait:,.0f} GPU-h, evicting {evict:,.0f}{tie}"
 
 
 def _state_words(case: Case) -> str:

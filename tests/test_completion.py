@@ -61,6 +61,10 @@ def names(kept: dict[str, str], line: str) -> list[str] | None:
         ("gpufleet explain x --rank ", ["0", "1", "2", "3", "10", "11"]),
         ("gpufleet xid 9", ["9", "90", "91", "92", "93", "94", "95", "96", "97", "98", "99"]),
         ("gpufleet cache r", ["refresh"]),
+        ("gpufleet cost re", ["recompute"]),
+        ("gpufleet -o json cost s", ["spares"]),
+        ("gpufleet cost decide ", None),
+        ("gpufleet cost decide --", None),
         ("gpufleet ", None),
         ("gpufleet tri", None),
         ("gpufleet triage --", None),
@@ -141,13 +145,14 @@ def test_the_age_is_shown_by_cache_alone(
 def test_options_that_take_a_value_are_known(capsys: pytest.CaptureFixture[str]) -> None:
     """Else their value would be taken for a target."""
     takes: set[str] = set()
-    for command in COMMANDS:
-        assert 0 == main([name_of(command), "--help"])
+    topics = (["cost", topic] for topic in completion.COST_TOPICS)
+    for words in (*([name_of(command)] for command in COMMANDS), ["cost"], *topics):
+        assert 0 == main([*words, "--help"])
         for line in capsys.readouterr().out.splitlines():
             found = re.match(r"^  ((?:-\w, )?--[a-z][a-z-]+(?: / -\S+)?)  ?([A-Z]+)\b", line)
             if found:
                 takes |= set(re.findall(r"-{1,2}[a-z][a-z-]*", found[1]))
-    assert {"--context", "-n", "--rank", "--to"} <= takes
+    assert {"--context", "-n", "--rank", "--to", "--stock-out"} <= takes
     assert set() == takes - completion.WITH_VALUE
 
 

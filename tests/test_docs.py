@@ -12,6 +12,7 @@ import pytest
 
 from gpufleet_cli import __version__, cli
 from gpufleet_cli.commands.triage import DETAILED
+from gpufleet_cli.completion import COST_TOPICS
 from gpufleet_cli.errors import ExitCode
 from gpufleet_cli.parsers.registry import PARSERS
 from gpufleet_cli.render import FORMATS
@@ -42,7 +43,7 @@ def help_of(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_every_command_is_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     """And in --help, and nowhere else."""
-    names = [cli.name_of(command) for command in cli.COMMANDS]
+    names = [cli.name_of(command) for command in (*cli.COMMANDS, *cli.GROUPS)]
     assert names == list(table("command"))
     shown = help_of(capsys=capsys).split("Commands:")[1]
     assert names == re.findall(r"^  ([\w-]+)  ", shown, re.MULTILINE)
@@ -51,6 +52,7 @@ def test_every_command_is_in_the_readme(capsys: pytest.CaptureFixture[str]) -> N
 def test_every_option_of_the_readme_exists(capsys: pytest.CaptureFixture[str]) -> None:
     """No flag is promised that is not there."""
     shown = "".join(help_of(cli.name_of(command), capsys=capsys) for command in cli.COMMANDS)
+    shown += "".join(help_of("cost", topic, capsys=capsys) for topic in COST_TOPICS)
     text = README.split("## Development")[0].split("## Use")[1]
     for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)):
         assert option in shown, option

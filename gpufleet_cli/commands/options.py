@@ -281,6 +281,19 @@ def root_options(alone: Callable[[Settings], int]) -> Command:
     return root
 
 
+def group_options(alone: Callable[[], None]) -> Command:
+    """The callback of a command with commands of its own; the global options may stand behind it too."""
+
+    def group(*, ctx: typer.Context, **given: Any) -> None:  # noqa: ANN401  any option
+        ctx.obj = merged(ctx.obj, settings_of(given))
+        if ctx.invoked_subcommand is None:
+            alone()
+
+    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    _sign(group, [context, *_parameters(_global_options)])
+    return group
+
+
 def _parameters(declared: Command) -> list[inspect.Parameter]:
     return list(inspect.signature(declared, eval_str=True).parameters.values())
 

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from gpufleet_cli import xid_catalog
-from gpufleet_cli.cost import chance_of_at_least
+from gpufleet_cli.chances import chance_of_at_least
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import XidEvent

@@ -1,0 +1,122 @@
+"""`gpufleet cost TOPIC`: what interruptions cost, and how to live with them. Arithmetic alone: no cluster."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from gpufleet_cli.commands.options import group_options, one_of, splice
+from gpufleet_cli.commands.output import emit, look
+from gpufleet_cli.completion import COST_TOPICS
+from gpufleet_cli.errors import UsageError
+from gpufleet_cli.settings import Settings
+
+if TYPE_CHECKING:
+    from gpufleet_cli.commands.cost_questions import Topic
+
+
+class _Topics(TyperGroup):
+    """Builds the command of a topic when it is asked for: at the start of every other run it is not."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401  Typer's own context
+        return list(COST_TOPICS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401  Typer's own command
+        if cmd_name in COST_TOPICS:
+            from gpufleet_cli.commands.cost_questions import BY_NAME
+
+            return _built(BY_NAME[cmd_name])
+        if ctx.resilient_parsing or cmd_name.startswith("-"):
+            return None
+        _no_topic(f"cost {cmd_name!r} is no topic")
+
+
+def cost() -> typer.Typer:
+    """The group, with the global options of every command."""
+    group = typer.Typer(cls=_Topics, subcommand_metavar="TOPIC", rich_markup_mode=None)
+    told = "What interruptions cost, from numbers that you give; no cluster is asked."
+    group.callback(invoke_without_command=True, help=told)(group_options(_alone))
+    return group
+
+
+def _alone() -> None:
+    _no_topic("cost of what?")
+
+
+def _no_topic(message: str) -> NoReturn:
+    raise UsageError(message, hint=f"one of {', '.join(COST_TOPICS)}")
+
+
+def _built(topic: Topic) -> Any:  # noqa: ANN401  Typer's own command
+    app = typer.Typer(
+        rich_markup_mode=None,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    epilog = f"\b\nExample:\n  gpufleet cost {topic.name} \\\n    {_folded(topic.example)}"
+    app.command(topic.name, help=topic.help, epilog=epilog)(splice(_command(topic)))
+    return typer.main.get_command(app)
+
+
+def _folded(example: str) -> str:
+    """Over several lines, as a shell takes it, where one is too narrow."""
+    lines, line = [], ""
+    for pair in example.replace(" --", "\n--").split("\n"):
+        if line and len(line) + len(pair) > 66:
+            lines.append(line)
+            line = pair
+        else:
+            line = f"{line} {pair}" if line else pair
+    return " \\\n    ".join([*lines, line])
+
+
+def _command(topic: Topic) -> Callable[..., None]:
+    """One function with the options of the topic."""
+
+    def run(*, settings: Settings, **given: Any) -> None:  # noqa: ANN401  as declared
+        _answer(topic, given, settings)
+
+    from gpufleet_cli.commands.cost_questions import parameters
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = inspect.Parameter("settings", keyword, annotation=Settings)
+    vars(run)["__signature__"] = inspect.Signature([*parameters(topic), own])
+    return run
+
+
+def _answer(topic: Topic, given: dict[str, Any], settings: Settings) -> None:
+    output = one_of(settings.output, ("text", "json"))
+    from gpufleet_cli.commands.cost_options import OPTIONS, option
+    from gpufleet_cli.commands.cost_questions import values
+    from gpufleet_cli.render import cost_page
+    from gpufleet_cli.verdict import Input
+
+    numbers = values(topic, {name: given[name] for name in topic.options})
+    defaults = {name: one for name, one in topic.optional if one is not None}
+    raised = {name: bool(given[name]) for name, _ in topic.flags}
+    answer = getattr(import_module(f"gpufleet_cli.cost_topics.{topic.module}"), topic.function)
+    card = answer(**{**defaults, **numbers, **raised})
+    inputs = [
+        Input(
+            name=name,
+            value=numbers.get(name, defaults.get(name)),
+            unit=OPTIONS[name].unit,
+            source="flag" if name in numbers else "default",
+        )
+        for name in topic.options
+        if name in numbers or name in defaults
+    ]
+    inputs += [
+        Input(name=name, value=is_on, unit="", source="flag" if is_on else "default")
+        for name, is_on in raised.items()
+    ]
+    if output == "json":
+        emit(cost_page.document(card, inputs))
+        return
+    options = {one.name: option(one.name) for one in inputs}
+    emit(cost_page.text(card, inputs, options, look(settings)))
