@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "timestamps", "plain_text", "completion"),
     ("facts",),
     ("guard", "xid_tables", "step_points", "node_card", "dump_copy"),
-    ("gang_card", "source_check"),
+    ("gang_card", "source_check", "spec_check"),
     ("verdict", "xid_catalog", "redact"),
     ("unpack",),
     ("archive", "evidence"),
