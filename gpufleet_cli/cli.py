@@ -26,6 +26,7 @@ from gpufleet_cli.commands.node import node, nodes
 from gpufleet_cli.commands.options import root_options, splice
 from gpufleet_cli.commands.output import silence
 from gpufleet_cli.commands.overview import overview
+from gpufleet_cli.commands.preflight import preflight
 from gpufleet_cli.commands.ranks import ranks
 from gpufleet_cli.commands.triage import triage
 from gpufleet_cli.commands.xid import xid
@@ -33,7 +34,20 @@ from gpufleet_cli.errors import ExitCode, GpufleetError
 from gpufleet_cli.plain_text import visible
 
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
-COMMANDS = (triage, collect, ranks, dumps, explain, node, nodes, xid, doctor, drill, cache)
+COMMANDS = (
+    triage,
+    collect,
+    ranks,
+    dumps,
+    explain,
+    node,
+    nodes,
+    xid,
+    doctor,
+    preflight,
+    drill,
+    cache,
+)
 
 _HELP = (
     "Which rank stopped this training job, what is under it, and what to do about it."

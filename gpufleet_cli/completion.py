@@ -18,7 +18,7 @@ WITH_VALUE = frozenset(
         "--restart", "-l", "--selector", "--attempt", "--group", "--at", "--lookback", "--dumps",
         "--prometheus", "--log-store", "--kernel-logs", "--save", "--to", "--redact-again",
         "--rank", "--class", "--seed", "--ranks", "--lost", "--score",
-        "--id", "--kind", "--node", "--action",
+        "--id", "--kind", "--node", "--action", "--ignore",
     }
 )  # fmt: skip
 _BY_OPTION = {
@@ -26,12 +26,12 @@ _BY_OPTION = {
 }  # fmt: skip
 _BY_COMMAND = {
     "node": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
-    "explain": "job", "doctor": "job", "xid": "xid", "cache": "cache",
+    "explain": "job", "doctor": "job", "preflight": "job", "xid": "xid", "cache": "cache",
 }  # fmt: skip
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
 _OUTPUTS = {"triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",)}
 _USUAL_OUTPUTS = ("text", "json")
-_FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain"})
+_FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain", "preflight"})
 
 Match = tuple[list[str], bool]
 """The names, and whether files may stand there as well."""

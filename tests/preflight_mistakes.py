@@ -60,7 +60,9 @@ def with_env(name: str, value: str | None) -> Edit:
     def edit(documents: Documents) -> None:
         for pod in pods(documents):
             env = [one for one in container(pod)["env"] if one["name"] != name]
-            container(pod)["env"] = env + ([] if value is None else [{"name": name, "value": value}])
+            container(pod)["env"] = env + (
+                [] if value is None else [{"name": name, "value": value}]
+            )
         trainer = job(documents)["spec"].get("trainer")
         if trainer:  # what it sets itself would win
             trainer["env"] = [one for one in trainer["env"] if one["name"] != name]
@@ -138,7 +140,9 @@ def arguments(change: Callable[[list[str]], list[str]]) -> Edit:
 
 def replaced(old: str, new: str | None) -> Edit:
     return arguments(
-        lambda words: [new if w.startswith(old) else w for w in words if new or not w.startswith(old)]
+        lambda words: [
+            new if w.startswith(old) else w for w in words if new or not w.startswith(old)
+        ]
     )  # type: ignore[misc]
 
 
@@ -172,7 +176,11 @@ def beside(**document: Any) -> Edit:
         target = job(documents)
         for field in ("scaleTargetRef", "targetRef"):
             if field in one["spec"]:
-                one["spec"][field] = {"kind": target["kind"], "name": "llm", "apiVersion": target["apiVersion"]}
+                one["spec"][field] = {
+                    "kind": target["kind"],
+                    "name": "llm",
+                    "apiVersion": target["apiVersion"],
+                }
         documents[:] = [d for d in documents if d["kind"] != one["kind"]] + [one]
 
     return edit

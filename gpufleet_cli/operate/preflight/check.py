@@ -101,8 +101,8 @@ def reasons_of(spec: Spec) -> tuple[dict[str, str], list[SpecFinding]]:
 
 def _not_read(one: Unread) -> SpecFinding:
     return SpecFinding(
-        id=NOT_READ, severity="warning", message=f"{one.source} could not be read: {one.why}",
-        why="what was not read was not checked", fix="give it as YAML or JSON that kubectl takes",
+        id=NOT_READ, severity="info" if one.is_beside else "warning", message=f"{one.source} could not be read: {one.why}",
+        why="what was not read was not checked", fix="the right to list it" if one.is_beside else "give it as YAML or JSON that kubectl takes",
         where=(one.source,),
     )  # fmt: skip
 

@@ -73,10 +73,11 @@ def shown(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """What could not be read, and why."""
+    """What could not be read, and why. `is_beside`: not the job itself, but what may bear on it."""
 
     source: str
     why: str
+    is_beside: bool = False
 
 
 def read_text(source: str, data: bytes) -> tuple[list[Document], list[Unread]]:

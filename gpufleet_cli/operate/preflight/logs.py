@@ -70,13 +70,14 @@ def _prefix(spec: Spec) -> Iterator[Hit]:
 def _error_file(spec: Spec) -> Iterator[Hit]:
     for role in spec.ranks if spec.is_training else ():
         launcher = role.main.launcher
-        if launcher is not None and launcher.tool == "torchrun":
-            if role.main.setting("TORCHELASTIC_ERROR_FILE").state == "unset":
-                yield role.hit(
-                    "torchrun does not say where the first failing rank leaves its traceback",
-                    "TORCHELASTIC_ERROR_FILE on a volume, or @record on the program's main",
-                    "env", inside=role.main,
-                )  # fmt: skip
+        if launcher is None or launcher.tool != "torchrun":
+            continue
+        if role.main.setting("TORCHELASTIC_ERROR_FILE").state == "unset":
+            yield role.hit(
+                "torchrun does not say where the first failing rank leaves its traceback",
+                "TORCHELASTIC_ERROR_FILE on a volume, or @record on the program's main",
+                "env", inside=role.main,
+            )  # fmt: skip
 
 
 def _message(spec: Spec) -> Iterator[Hit]:
@@ -134,13 +135,14 @@ def _cleaned(spec: Spec) -> Iterator[Hit]:
 
 
 def _failed_job(spec: Spec) -> Iterator[Hit]:
-    if spec.kind == "Job" and spec.is_gang:
-        if js.integer(spec.spec.get("backoffLimitPerIndex")) is None:
-            yield Hit(
-                message="when the Job fails its controller deletes the pods that still run, with their logs",
-                fix="a log store, or backoffLimitPerIndex: 0 with maxFailedIndexes",
-                path=("spec", "backoffLimit"),
-            )
+    if spec.kind != "Job" or not spec.is_gang:
+        return
+    if js.integer(spec.spec.get("backoffLimitPerIndex")) is None:
+        yield Hit(
+            message="when the Job fails its controller deletes the pods that still run, with their logs",
+            fix="a log store, or backoffLimitPerIndex: 0 with maxFailedIndexes",
+            path=("spec", "backoffLimit"),
+        )
 
 
 RULES = (

@@ -123,7 +123,7 @@ def _idle(spec: Spec) -> Iterator[Hit]:
     if spec.is_gang and spec.uses_torch and spec.gpus:
         yield Hit(
             message=f"{spec.gpus} GPUs wait for one rank until the watchdog fires (torch's default for NCCL is {duration(cost.DEFAULT_WATCHDOG_S)})",
-            fix="gpufleet watch JOB notices at half of it",
+            fix="an alert on the time since the last step; a shorter timeout where no pause is longer",
             path=("metadata", "name"),
             costs=price.a_wait(spec.gpus),
         )
@@ -163,9 +163,10 @@ def _arguments(first: Role, other: Role) -> Iterator[Hit]:
         return
     own, theirs = _stated(one), _stated(two)
     for name in own:
-        if name in theirs and own[name] != theirs[name] and not _PER_RANK.search(name):
-            if not is_open(own[name]) and not is_open(theirs[name]):
-                yield _differs(first, other, f"--{name}", own[name], theirs[name], "args")
+        if name not in theirs or own[name] == theirs[name] or _PER_RANK.search(name):
+            continue
+        if not is_open(own[name]) and not is_open(theirs[name]):
+            yield _differs(first, other, f"--{name}", own[name], theirs[name], "args")
 
 
 def _stated(launcher: Launcher) -> dict[str, str]:

@@ -44,7 +44,7 @@ def _restart_policy(spec: Spec) -> Iterator[Hit]:
         exits = role.restart == "ExitCode"
         yield Hit(
             message=told,
-            fix="Never; let the job start all ranks again (JobSet failurePolicy, a Job's backoffLimit: 0 and a new run)",
+            fix="restartPolicy: Never; the job starts all ranks again (JobSet: failurePolicy.maxRestarts)",
             path=role.restart_path,
             costs=price.a_wait(spec.gpus) if spec.is_gang else None,
             severity=None if spec.is_gang and not exits else "info",
