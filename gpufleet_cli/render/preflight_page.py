@@ -27,8 +27,8 @@ def preflight_text(found: Preflight, look: Look) -> str:
         lines += ["", *_finding(finding, look)]
     if found.silenced:
         lines += ["", f"{len(found.silenced)} silenced:"]
-        for one in found.silenced:
-            lines += labelled(f"{one.finding.id}  ", f"{one.reason} ({one.by})", most=2)
+        for quiet in found.silenced:
+            lines += labelled(f"{quiet.finding.id}  ", f"{quiet.reason} ({quiet.by})", most=2)
     lines += ["", *wrap(_sum(found, look), WIDTH)]
     return look.finish(lines)
 

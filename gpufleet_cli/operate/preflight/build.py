@@ -21,7 +21,15 @@ _FOR_RANKS = frozenset(
     {"PyTorchJob", "MPIJob", "TrainJob", "TFJob", "JAXJob", "XGBoostJob", "PaddleJob"}
 )
 _FOR_SERVING = frozenset(
-    {"Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "LeaderWorkerSet", "RayService"}
+    {
+        "Deployment",
+        "StatefulSet",
+        "ReplicaSet",
+        "DaemonSet",
+        "LeaderWorkerSet",
+        "RayService",
+        "InferenceService",
+    }
 )
 _MEETING = (
     "MASTER_ADDR", "PET_NNODES", "NNODES", "PET_RDZV_ENDPOINT", "RDZV_ENDPOINT", "WORLD_SIZE",

@@ -15,6 +15,7 @@ from gpufleet_cli.spec_check import ORDER, Preflight, Silenced, SpecFinding, Spe
 ANNOTATION = "gpufleet/ignore"
 NOT_READ = "not-read"
 NO_REASON = "ignore-unclear"
+STOCK_PATH = ("spec", "runtimeRef")
 IDS = frozenset({*(rule.id for rule in RULES), NOT_READ, NO_REASON})
 
 
@@ -60,14 +61,16 @@ def _findings(spec: Spec) -> list[SpecFinding]:
 
 
 def _finding(spec: Spec, rule: Rule, hit: Hit) -> SpecFinding:
-    document = hit.document or spec.document
+    document, path = hit.document or spec.document, hit.path
+    if path[:2] == STOCK_PATH:
+        path = STOCK_PATH  # the stock runtime's template stands in no document
     return SpecFinding(
         id=rule.id,
         severity=hit.severity or rule.severity,
         message=hit.message,
         why=rule.why,
         fix=hit.fix,
-        where=(document.where(hit.path),),
+        where=(document.where(path),),
         costs=hit.costs,
     )
 

@@ -239,6 +239,11 @@ def _served(found: Document, beside: Sequence[Document]) -> Iterator[Part]:
     )  # fmt: skip
 
 
+def _inference_service(found: Document, beside: Sequence[Document]) -> Iterator[Part]:
+    """KServe makes the pods of its own templates: nothing to look at here."""
+    yield from ()
+
+
 Reader = Callable[[Document, Sequence[Document]], Iterator[Part]]
 
 READERS: dict[tuple[str, str], Reader] = {
@@ -257,6 +262,7 @@ READERS: dict[tuple[str, str], Reader] = {
     ("ray.io", "RayService"): _ray,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _leader_worker_set,
     ("batch.volcano.sh", "Job"): _volcano,
+    ("serving.kserve.io", "InferenceService"): _inference_service,
     ("", "Pod"): _pod,
     ("apps", "Deployment"): _served,
     ("apps", "StatefulSet"): _served,

@@ -46,7 +46,7 @@ def _shared_memory(spec: Spec) -> Iterator[Hit]:
             continue
         told = _shm_trouble(shm_of(role, role.main))
         if told is not None:
-            few = (role.gpus or 0) < 2 and role.in_world < 2
+            few = (role.gpus or 0) < 2 and spec.in_world < 2
             yield role.hit(
                 told,
                 "an emptyDir with medium: Memory and a sizeLimit, mounted at /dev/shm",

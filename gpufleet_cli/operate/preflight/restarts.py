@@ -41,13 +41,15 @@ def _restart_policy(spec: Spec) -> Iterator[Hit]:
             told = f"nobody wrote a restart policy, and {role.restart_by}"
         else:
             told = f"the restart policy is {role.restart}"
-        exits = role.restart == "ExitCode"
+        is_meant = role.restart == "ExitCode" or (
+            role.restart_by is None and spec.spec.get("elasticPolicy") is not None
+        )  # an elastic agent that comes back is let in again
         yield Hit(
             message=told,
             fix="restartPolicy: Never; the job starts all ranks again (JobSet: failurePolicy.maxRestarts)",
             path=role.restart_path,
             costs=price.a_wait(spec.gpus) if spec.is_gang else None,
-            severity=None if spec.is_gang and not exits else "info",
+            severity=None if spec.is_gang and not is_meant else "info",
             document=role.document,
         )
 
@@ -120,7 +122,7 @@ def _many(spec: Spec) -> Iterator[Hit]:
 
 def _too_many(spec: Spec, found: int, path: Path) -> Hit:
     return Hit(
-        message=f"{found} restarts are allowed: a fault that stays burns GPUs all night",
+        message=f"{found} restarts are allowed: a fault that stays is tried again all night",
         fix="a number that covers the faults of a night, such as 3 to 10",
         path=path,
         costs=price.a_kill(spec.gpus),

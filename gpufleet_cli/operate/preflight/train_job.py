@@ -61,6 +61,8 @@ def is_known(found: Document, beside: Sequence[Document]) -> bool:
 
 def train_job_parts(found: Document, beside: Sequence[Document]) -> Iterator[TrainPart]:
     runtime = runtime_of(found, beside)
+    if not is_known(found, beside):
+        return
     name = js.text_at(found.raw, "spec", "runtimeRef", "name") or STOCK
     spec = _STOCK_SPEC if runtime is None else js.mapping(runtime.raw.get("spec"))
     trainer = js.mapping(js.at(found.raw, "spec", "trainer"))
