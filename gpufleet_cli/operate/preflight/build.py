@@ -132,7 +132,6 @@ def _spec(one: Document, roles: list[Role], every: Sequence[Document]) -> Spec:
         not trains and (any(map(SERVERS.search, texts)) or _serves(one, roles))
     )
     uses_torch = one.kind == "PyTorchJob" or any(map(_speaks_of_torch, roles))
-    label = MADE_LABELS.get(kind)
     return Spec(
         document=one,
         kind=kind,
@@ -141,8 +140,16 @@ def _spec(one: Document, roles: list[Role], every: Sequence[Document]) -> Spec:
         is_gang=not is_serving and _is_gang(one, roles, trains=trains, uses_torch=uses_torch),
         uses_torch=uses_torch,
         beside=tuple(other for other in every if other is not one),
-        made_labels={label: one.name} if label else {},
+        made_labels=_made(kind, one.name),
     )
+
+
+def _made(kind: str, name: str) -> dict[str, str]:
+    """Labels that the controller gives the pods; a Job's go by an old name too."""
+    label = MADE_LABELS.get(kind)
+    if label is None:
+        return {}
+    return {label: name, "job-name": name} if kind == "Job" else {label: name}
 
 
 def _serves(one: Document, roles: Sequence[Role]) -> bool:

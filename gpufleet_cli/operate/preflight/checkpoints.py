@@ -13,7 +13,7 @@ from gpufleet_cli.parsers.kubernetes_volumes import dump_place
 ENOUGH_S = 60
 _DEFAULT_S = 30
 _OPTION = re.compile(
-    r"-{0,2}(?:[\w.]{1,40}\.)?(?:save|(?:save|ckpt|checkpoints?|output|dump)[_-](?:dir|folder|root|directory)|save[_-]path"
+    r"-{0,2}(?:[\w.]{1,40}\.)?(?:save|(?:save|ckpt|checkpoints?|output|dump)[_-](?:dir|folder|root|directory)|(?:save|checkpoint)[_-]path"
     r"|default[_-]root[_-]dir|default[_-]local[_-]dir|explicit[_-]log[_-]dir|checkpoint\.folder)"
 )
 _VARIABLE = re.compile(

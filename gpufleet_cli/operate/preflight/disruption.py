@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from gpufleet_cli.operate.preflight import price
 from gpufleet_cli.operate.preflight.documents import Document, Path
@@ -23,17 +24,23 @@ def _liveness(spec: Spec) -> Iterator[Hit]:
     if not spec.is_training:
         return
     for role in spec.ranks:
-        probe = js.mapping(role.main.raw.get("livenessProbe"))
-        if probe:
-            period = (js.integer(probe.get("periodSeconds")) or 10) * (
-                js.integer(probe.get("failureThreshold")) or 3
-            )
-            yield role.hit(
-                f"a livenessProbe kills a rank that does not answer for {period} s",
-                "take it out: the watchdog of NCCL tells a hang from work", "livenessProbe",
-                inside=role.main, costs=price.a_kill(spec.gpus),
-                severity="info" if spec.is_ray else None,
-            )  # fmt: skip
+        for name in ("livenessProbe", "startupProbe"):
+            probe = js.mapping(role.main.raw.get(name))
+            if probe:
+                yield _probed(spec, role, name, probe)
+
+
+def _probed(spec: Spec, role: Role, name: str, probe: Mapping[str, object]) -> Hit:
+    period, times = (
+        js.integer(probe.get("periodSeconds")),
+        js.integer(probe.get("failureThreshold")),
+    )
+    return role.hit(
+        f"a {name} kills a rank that does not answer for {(period or 10) * (times or 3)} s",
+        "take it out: the watchdog of NCCL tells a hang from work", name,
+        inside=role.main, costs=price.a_kill(spec.gpus),
+        severity="info" if spec.is_ray else None,
+    )  # fmt: skip
 
 
 def _readiness(spec: Spec) -> Iterator[Hit]:
@@ -146,7 +153,16 @@ def _rolling(spec: Spec) -> Iterator[Hit]:
     config = js.mapping(value_at(spec.raw, path))
     groups = js.integer(spec.spec.get("replicas")) or 1
     if config and (js.integer(config.get("partition")) or 0) < groups:
-        yield _rolls(spec, "rollingUpdateConfiguration", path)
+        filled_in = js.text_at(spec.raw, "metadata", "uid") is not None and config in _FILLED_IN
+        hit = _rolls(spec, "rollingUpdateConfiguration", path)
+        yield replace(hit, severity="info") if filled_in else hit
+
+
+# What LeaderWorkerSet's webhook writes where nobody wrote anything (read in v1): of a live object it tells nothing.
+_FILLED_IN = (
+    {"partition": 0, "maxUnavailable": 1, "maxSurge": 0},
+    {"maxUnavailable": 1, "maxSurge": 0},
+)
 
 
 def _rolls(spec: Spec, what: str, path: Path) -> Hit:
@@ -213,7 +229,7 @@ def _short(spec: Spec, role: Role, key: str, seconds: int, index: int) -> Hit:
 RULES = (
     Rule(
         id="liveness-probe", severity="warning", check=_liveness,
-        looks_for="a `livenessProbe` on a rank (information for Ray, whose probes ask the raylet)",
+        looks_for="a `livenessProbe` or `startupProbe` on a rank (information for Ray, whose probes ask the raylet)",
         why="a long stall, compile or checkpoint gets the rank killed, and it looks like a crash",
     ),
     Rule(

@@ -138,23 +138,29 @@ def _differ(spec: Spec) -> Iterator[Hit]:
     first, *others = spec.ranks
     for other in others:
         for name in sorted({*first.main.env, *other.main.env}):
-            if (
-                name in RECORDER
-                or name in ASYNC
-                or not _FAMILY.fullmatch(name)
-                or _OWN.fullmatch(name)
-            ):
-                continue
             one, two = first.main.setting(name), other.main.setting(name)
-            if "unknown" in (one.state, two.state) or (one.state, one.value) == (
-                two.state,
-                two.value,
-            ):
+            if "unknown" in (one.state, two.state) or one.value == two.value:
                 continue
-            yield _differs(
-                first, other, name, one.value or "not set", two.value or "not set", "env"
-            )
+            if _must_agree(name, first, other):
+                told = one.value or "not set", two.value or "not set"
+                yield _differs(first, other, name, *told, "env")
         yield from _arguments(first, other)
+
+
+def _must_agree(name: str, first: Role, other: Role) -> bool:
+    """Settings of the libraries always; a program's own where both roles run it and both set it."""
+    if name in RECORDER or name in ASYNC or _OWN.fullmatch(name):
+        return False
+    if _FAMILY.fullmatch(name):
+        return True
+    both = name in first.main.env and name in other.main.env
+    return both and _is_same_program(first, other) and not _PER_RANK.search(name)
+
+
+def _is_same_program(first: Role, other: Role) -> bool:
+    """Roles of one gang may differ on purpose: learners and actors run different programs."""
+    one, two = (role.main.launcher for role in (first, other))
+    return (one.script if one else None) == (two.script if two else None)
 
 
 def _arguments(first: Role, other: Role) -> Iterator[Hit]:
@@ -190,9 +196,13 @@ def _differs(first: Role, other: Role, name: str, one: str, two: str, field: str
 
 
 def _images(spec: Spec) -> Iterator[Hit]:
-    images = {role.main.image for role in spec.ranks if role.main.image}
-    if spec.is_gang and len(images) > 1:
-        role = next(r for r in spec.ranks if r.main.image not in ("", spec.ranks[0].main.image))
+    if not spec.is_gang:
+        return
+    first, *others = spec.ranks
+    for role in others:
+        images = {role.main.image, first.main.image} - {""}
+        if len(images) < 2 or not _is_same_program(first, role):
+            continue
         yield role.hit(
             f"roles run different images: {', '.join(sorted(images))}",
             "one image for all ranks", "image", inside=role.main,
