@@ -196,6 +196,45 @@ def test_a_recorder_that_torch_turns_on_itself() -> None:
     assert "recorder-off" not in ids
 
 
+def test_a_name_that_this_torch_does_not_know() -> None:
+    """TORCH_FR_BUFFER_SIZE came with 2.8; the old name is taken everywhere."""
+    command = ["torchrun", "--nnodes=2", "--nproc-per-node=8", "t.py"]
+    for image, name, is_off in (
+        ("pytorch/pytorch:2.7.1", "TORCH_FR_BUFFER_SIZE", True),
+        ("pytorch/pytorch:2.8.0", "TORCH_FR_BUFFER_SIZE", False),
+        ("pytorch/pytorch:2.7.1", "TORCH_NCCL_TRACE_BUFFER_SIZE", False),
+    ):
+        env = [{"name": name, "value": "2000"}]
+        spec = gang({"command": command, "image": image, "env": env})
+        ids = {one.id for one in checked([spec.document]).findings}
+        assert ("recorder-off" in ids) is is_off, (image, name)
+
+
+@pytest.mark.parametrize(
+    ("command", "gpus"),
+    [
+        (["jupyter", "lab"], 8),
+        (["sleep", "infinity"], 8),
+        (["nvidia-smi"], 1),
+        (["python", "t.py"], 1),
+    ],
+)
+def test_a_notebook_and_one_gpu_are_not_asked_for_a_recorder(command: list[str], gpus: int) -> None:
+    """One GPU has no collective; a notebook with torch in its image trains nothing that we know of."""
+    raw = {
+        "name": "c", "image": "pytorch/pytorch:2.7.1", "command": command,
+        "resources": {"limits": {"nvidia.com/gpu": gpus}},
+    }  # fmt: skip
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [raw]},
+    }
+    found = checked(read(json.dumps(pod))).findings
+    assert [one.id for one in found if one.severity != "info"] == []
+
+
 def test_a_worker_owned_by_what_is_there_too_is_not_a_job_of_its_own() -> None:
     """`kubectl get all -o yaml` lists the Job of a JobSet as well."""
     owner = {

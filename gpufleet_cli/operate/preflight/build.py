@@ -36,6 +36,9 @@ _MEETING = (
     "JAX_COORDINATOR_ADDRESS", "COORDINATOR_ADDRESS", "PET_MASTER_ADDR", "NUM_NODES",
 )  # fmt: skip
 _TORCH_ENV = re.compile(r"(?:TORCH|PET|PYTORCH|TORCHELASTIC)_\w+")
+_IDLE = re.compile(
+    r"\bjupyter|\bsleep\s+(?:infinity|inf|\d)|\btail\s+-f\s+/dev/null|\bcode-server\b|nvidia-smi"
+)
 _SERVING_IMAGE = re.compile(
     r"vllm-openai|/sglang|tritonserver|text-generation-inference|/nim/|text-embeddings-inference"
 )
@@ -131,7 +134,8 @@ def _spec(one: Document, roles: list[Role], every: Sequence[Document]) -> Spec:
     is_serving = one.kind == "RayService" or (
         not trains and (any(map(SERVERS.search, texts)) or _serves(one, roles))
     )
-    uses_torch = one.kind == "PyTorchJob" or any(map(_speaks_of_torch, roles))
+    is_idle = bool(texts) and not trains and all(map(_IDLE.search, texts))
+    uses_torch = one.kind == "PyTorchJob" or (not is_idle and any(map(_speaks_of_torch, roles)))
     return Spec(
         document=one,
         kind=kind,

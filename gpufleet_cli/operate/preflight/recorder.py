@@ -22,6 +22,7 @@ MONITORING = "TORCH_NCCL_ENABLE_MONITORING"
 PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 NAMES = frozenset({*BUFFER, *PATHS, ON_TIMEOUT, MONITORING, PIPE})
 ON_SINCE = (2, 11)
+NEW_NAME_SINCE = (2, 8)
 _FALSE = frozenset({"0", "false", "no", "n", "f", "off"})
 _VERSION = re.compile(r"(?:^|[/_-])(?:py)?torch(?:[-_:]?v?|-\w{1,20}:v?)(\d)\.(\d{1,2})(?:[.\D]|$)")
 _SET = (
@@ -41,7 +42,9 @@ def torch_version(image: str) -> tuple[int, int] | None:
 
 
 def recorded(spec: Spec) -> Iterator[tuple[Role, Container]]:
-    """The containers whose ranks have a recorder."""
+    """The containers whose ranks have a recorder; one GPU alone has no collective to record."""
+    if spec.gpus == 1:
+        return
     if spec.is_training and spec.uses_torch and spec.has_gpus:
         for role in spec.ranks:
             if role.gpus != 0:
@@ -57,8 +60,10 @@ def why_off(one: Container) -> str | None:
         return f"{ON_TIMEOUT} is {trigger.value}: no dump at a timeout"
     if monitor.state == "set" and monitor.value.strip().lower() in _FALSE:
         return f"{MONITORING} is {monitor.value}: the thread that dumps does not run"
+    version = torch_version(one.image)
+    if size.name == BUFFER[0] and BUFFER[1] not in one.env and version and version < NEW_NAME_SINCE:
+        return f"torch {version[0]}.{version[1]} does not know {size.name}, only {BUFFER[1]}"
     if size.state == "unset":
-        version = torch_version(one.image)
         if version is None:
             return "the recorder's buffer is not set, and the image does not tell torch's version: off through 2.10, on from 2.11; set it explicitly"
         if version < ON_SINCE:
@@ -135,18 +140,24 @@ def _names(spec: Spec) -> Iterator[Hit]:
 
 def _pipe(spec: Spec) -> Iterator[Hit]:
     for role, one in recorded(spec):
-        if one.setting(PIPE).state == "unset" and why_off(one) is None:
-            yield role.hit(
-                f"{PIPE} is not set: a job that hangs cannot be asked for a dump before its watchdog fires",
-                f"{PIPE}=/tmp/fr_ (through torch 2.10 also TORCH_NCCL_TRACE_BUFFER_SIZE)",
-                "env", inside=one,
-            )  # fmt: skip
+        if why_off(one) is not None:
+            continue
+        pipe, old = one.setting(PIPE), one.setting(BUFFER[1])
+        version = torch_version(one.image)
+        if pipe.state == "unset":
+            told = f"{PIPE} is not set: a job that hangs cannot be asked for a dump before its watchdog fires"
+        elif old.state == "unset" and (version is None or version < ON_SINCE):
+            told = f"through torch 2.10 the pipe is made only where {BUFFER[1]} is set too"
+        else:
+            continue
+        fix = f"{PIPE}=/tmp/fr_ and {BUFFER[1]}=2000"
+        yield role.hit(told, fix, "env", inside=one)
 
 
 RULES = (
     Rule(
         id="recorder-off", severity="warning", check=_off,
-        looks_for="PyTorch on GPUs with a Flight Recorder of 0 entries, `TORCH_NCCL_DUMP_ON_TIMEOUT=0`, `TORCH_NCCL_ENABLE_MONITORING=0`, or no size set where torch is older than 2.11 or of no known version",
+        looks_for="PyTorch on GPUs with a Flight Recorder of 0 entries, `TORCH_NCCL_DUMP_ON_TIMEOUT=0`, `TORCH_NCCL_ENABLE_MONITORING=0`, a size under the new name alone before torch 2.8, or no size set where torch is older than 2.11 or of no known version",
         why="without a dump nobody can tell which rank never entered the collective",
     ),
     Rule(
@@ -166,7 +177,7 @@ RULES = (
     ),
     Rule(
         id="recorder-pipe", severity="info", check=_pipe,
-        looks_for="no `TORCH_NCCL_DEBUG_INFO_PIPE_FILE`",
+        looks_for="no `TORCH_NCCL_DEBUG_INFO_PIPE_FILE`, or one that torch through 2.10 does not make",
         why="`triage --capture` and `watch` use it to ask for a dump while the ranks are alive",
     ),
 )  # fmt: skip
