@@ -34,7 +34,7 @@ _SET = (
 def torch_version(image: str) -> tuple[int, int] | None:
     """As the image's name tells it; NGC's tags are months and tell none.
 
-    >>> torch_version("pytorch/pytorch:2.7.1-cuda12.6-cudnn9-runtime"), torch_version("nvcr.io/nvidia/pytorch:25.06-py3")
+    >>> torch_version("pytorch/pytorch:2.7.1-cuda12.6-cudnn9-runtime"), torch_version("nvidia/pytorch:25.06-py3")
     ((2, 7), None)
     """
     found = _VERSION.search(image.partition("@")[0])
