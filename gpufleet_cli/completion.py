@@ -22,7 +22,7 @@ WITH_VALUE = frozenset(
         "--reason", "--incident", "--diagnostics", "--xid-free", "--accept",
         "--if-attempt", "--checkpoint-marker",
         "--checkpoint-metric", "--grace-period",
-        "--node-failures-per-day",
+        "--node-failures-per-day", "--ignore",
         "--gpus", "--mtti", "--gpu-hours-per-interruption", "--interruptions",
         "--observed-gpu-hours", "--planned-restart", "--detection",
         "--slowdown", "--hazard-per-hour", "--target", "--productive", "--wall",
@@ -36,7 +36,7 @@ _BY_OPTION = {
 }  # fmt: skip
 _BY_COMMAND = {
     "node": "node", "drain-check": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
-    "explain": "job", "doctor": "job", "xid": "xid", "cache": "cache",
+    "explain": "job", "doctor": "job", "preflight": "job", "xid": "xid", "cache": "cache",
     "cordon": "node", "uncordon": "node", "queue": "queue", "evict": "gang", "cost": "cost",
 }  # fmt: skip
 COST_TOPICS = (
@@ -47,8 +47,8 @@ _SECOND = {"cache": ("refresh",), "queue": ("done",), "cost": COST_TOPICS}
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
 _OUTPUTS = {"triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",)}
 _USUAL_OUTPUTS = ("text", "json")
-_FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain"})
 _SEVERAL = frozenset({"xid", "drain-check", "cordon", "uncordon"})
+_FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain", "preflight"})
 
 Match = tuple[list[str], bool]
 """The names, and whether files may stand there as well."""

@@ -1,6 +1,6 @@
 """Rewrite what is generated from the program and kept in the repository; the diff is reviewed.
 
-python tests/accept.py           write the completion files and the README's example
+python tests/accept.py           write the completion files, the README's example and the rules of docs/preflight.md
 python tests/accept.py --check   exit 1 if they differ from what the program says
 """
 
@@ -16,6 +16,7 @@ COMPLETIONS = {"bash": "gpufleet.bash", "zsh": "_gpufleet", "fish": "gpufleet.fi
 EXAMPLE = ["triage", "fixtures/train-run-7"]
 _START = "from gpufleet_cli.entry import main; raise SystemExit(main())"
 START, END = "<!-- example:start -->", "<!-- example:end -->"
+RULES_START, RULES_END = "<!-- rules:start -->", "<!-- rules:end -->"
 
 
 def run(arguments: list[str], **environment: str) -> str:
@@ -42,10 +43,24 @@ def readme() -> str:
     return f"{before}{START}\n{shown}\n{END}{after}"
 
 
+def preflight() -> str:
+    """The manual of `preflight` with the table of its rules."""
+    from gpufleet_cli.operate.preflight.registry import THEMES
+
+    text = (ROOT / "docs" / "preflight.md").read_text(encoding="utf-8")
+    before, rest = text.split(RULES_START)
+    _, after = rest.split(RULES_END)
+    lines = ["| id | severity | looks for | why |", "|---|---|---|---|"]
+    for theme, rules in THEMES:
+        lines.append(f"| **{theme}** | | | |")
+        lines += [f"| `{r.id}` | {r.severity} | {r.looks_for} | {r.why} |" for r in rules]
+    return f"{before}{RULES_START}\n{chr(10).join(lines)}\n{RULES_END}{after}"
+
+
 def generated() -> dict[Path, str]:
     """Every generated file with the content that it should have."""
     files = {ROOT / "completions" / name: completion(shell) for shell, name in COMPLETIONS.items()}
-    return {**files, ROOT / "README.md": readme()}
+    return {**files, ROOT / "README.md": readme(), ROOT / "docs" / "preflight.md": preflight()}
 
 
 def main() -> int:

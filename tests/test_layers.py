@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "timestamps", "plain_text", "completion"),
     ("facts",),
     ("guard", "xid_tables", "step_points", "node_card", "dump_copy", "attempt_token"),
-    ("gang_card", "mark_card", "drain_card", "source_check", "cordon_card"),
+    ("gang_card", "mark_card", "drain_card", "source_check", "cordon_card", "spec_check"),
     ("verdict", "xid_catalog", "redact"),
     ("unpack",),
     ("archive", "evidence"),

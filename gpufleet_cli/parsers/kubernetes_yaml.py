@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gpufleet_cli.errors import ParseError
 
@@ -32,20 +32,26 @@ def documents(data: bytes) -> Iterator[object]:
         raise ParseError(f"YAML of over {MOST_BYTES:,} bytes; save it as JSON")
     import yaml
 
-    class Plain(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        """Times stay text: a datetime would lose their nanoseconds."""
+    loader = plain_loader()
+    text = data.decode("utf-8", "replace")
+    try:
+        if _ALIAS.search(data) and any(
+            isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=loader)
+        ):
+            raise ParseError("YAML with aliases is not read")
+        yield from yaml.load_all(text, Loader=loader)  # a safe loader: plain data only
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as exc:
+        raise ParseError(f"no YAML: {str(exc)[:120]}") from exc
 
+
+def plain_loader() -> Any:  # noqa: ANN401  a loader of PyYAML, which has no type for it
+    """The safe loader, with times left as text: a datetime would lose their nanoseconds."""
+    import yaml
+
+    class Plain(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
         yaml_implicit_resolvers: ClassVar = {
             first: [(tag, rx) for tag, rx in pairs if tag != "tag:yaml.org,2002:timestamp"]
             for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
 
-    text = data.decode("utf-8", "replace")
-    try:
-        if _ALIAS.search(data) and any(
-            isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=Plain)
-        ):
-            raise ParseError("YAML with aliases is not read")
-        yield from yaml.load_all(text, Loader=Plain)  # a safe loader: plain data only
-    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as exc:
-        raise ParseError(f"no YAML: {str(exc)[:120]}") from exc
+    return Plain

@@ -1,0 +1,139 @@
+"""`gpufleet preflight FILE...|JOB`: will the next incident of this job be diagnosable and survivable?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpufleet_cli.commands.live_options import Live
+from gpufleet_cli.commands.options import one_of
+from gpufleet_cli.commands.output import emit, look, say
+from gpufleet_cli.errors import ExitCode, TargetError, UsageError
+from gpufleet_cli.settings import Settings
+
+if TYPE_CHECKING:
+    from gpufleet_cli.operate.preflight.documents import Document, Unread
+
+_ENDINGS = (".yaml", ".yml", ".json")
+
+
+def preflight(
+    *,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE...|JOB",
+            help="Manifests (also a folder, also - for standard input), or a job in the cluster.",
+            show_default=False,
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="ID=REASON", help="Silence a finding, and say why."),
+    ] = None,
+    live: Live,
+    settings: Settings,
+) -> int:
+    """Will the next incident of this job be diagnosable and survivable? Its manifests, checked.
+
+    Exit status: 0 nothing at warning or above, 10 something, 4 nothing could be read, 2 usage.
+    """
+    output = one_of(settings.output, ("text", "json", "yaml"))
+    given = list(targets or [])
+    if not given and live.selector is None:
+        raise UsageError("nothing to check", hint="give FILE..., - or the name of a job")
+    if given and live.selector is not None:
+        raise UsageError("JOB and -l are two ways to say one thing", hint="give one of them")
+    from gpufleet_cli.operate.preflight.check import IDS, checked
+    from gpufleet_cli.render.preflight_page import preflight_document, preflight_text
+    from gpufleet_cli.render.structured import dumped
+
+    ignored = _reasons(ignore or [], IDS)
+    documents, unread = _gathered(given, live, settings)
+    found = checked(documents, unread, ignored)
+    if not found.read:
+        raise TargetError(
+            _nothing(given, unread), hint="a file with a Job, JobSet, PyTorchJob, ..."
+        )
+    if output == "text":
+        emit(preflight_text(found, look(settings)))
+    else:
+        emit(dumped(preflight_document(found), output))
+    return ExitCode.FIX_OR_WATCH if found.stands else ExitCode.OK
+
+
+def _nothing(given: list[str], unread: list[Unread]) -> str:
+    if unread:
+        return f"{unread[0].source} could not be read: {unread[0].why}"
+    return f"no workload in {', '.join(given) or 'what was selected'}"
+
+
+def _reasons(given: list[str], known: frozenset[str]) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    for one in given:
+        name, _, reason = (part.strip() for part in one.partition("="))
+        if not reason:
+            raise UsageError(f"--ignore {one!r} has no reason", hint="write --ignore ID=REASON")
+        if name not in known:
+            raise UsageError(f"--ignore {name!r} is no id", hint="docs/preflight.md lists them")
+        reasons[name] = reason
+    return reasons
+
+
+def _gathered(
+    given: list[str], live: Live, settings: Settings
+) -> tuple[list[Document], list[Unread]]:
+    """Files as far as they are there; one name that is none is a job in the cluster."""
+    from gpufleet_cli.operate.preflight.documents import read_text
+
+    if live.selector is not None or (len(given) == 1 and _is_job(given[0])):
+        return _of_cluster(given[0] if given else None, live, settings)
+    documents: list[Document] = []
+    unread: list[Unread] = []
+    for name in given:
+        for source, data in _files(name, unread):
+            found, broken = read_text(source, data)
+            documents += found
+            unread += broken
+    return documents, unread
+
+
+def _is_job(name: str) -> bool:
+    if name == "-" or name.startswith(("/", "./", "../")) or name.endswith(_ENDINGS):
+        return False
+    return not Path(name).exists()
+
+
+def _files(name: str, unread: list[Unread]) -> list[tuple[str, bytes]]:
+    """The files of one argument with their content: one, standard input, or a folder's manifests."""
+    from gpufleet_cli.operate.preflight.documents import Unread
+
+    if name == "-":
+        if sys.stdin.isatty():
+            say("paste the manifests, then press Ctrl-D")
+        return [("stdin", sys.stdin.buffer.read())]
+    path = Path(name)
+    inside = sorted(one for one in path.rglob("*") if one.suffix in _ENDINGS and one.is_file())
+    found: list[tuple[str, bytes]] = []
+    for one in inside if path.is_dir() else [path]:
+        try:
+            found.append((str(one), one.read_bytes()))
+        except OSError as exc:
+            unread.append(Unread(source=str(one), why=(exc.strerror or "cannot read").lower()))
+    if path.is_dir() and not inside:
+        unread.append(Unread(source=name, why="no .yaml, .yml or .json in this folder"))
+    return found
+
+
+def _of_cluster(
+    name: str | None, live: Live, settings: Settings
+) -> tuple[list[Document], list[Unread]]:
+    from gpufleet_cli.live.job_objects import read
+    from gpufleet_cli.operate.preflight.documents import Document, Unread
+
+    found = read(live.options(name, settings, is_triage=name is not None))
+    documents = [Document(source=found.namespace, raw=one) for one in found.objects]
+    return documents, [Unread(source=what, why=why, is_beside=True) for what, why in found.unread]
