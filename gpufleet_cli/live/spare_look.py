@@ -7,7 +7,7 @@ GPU are taken apart. What could not be read is said, and turns a yes into "not k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -118,7 +118,13 @@ def question(
         [pod.raw for pod in gang.newest], above, size=gang.size, product=product
     )
     own = frozenset(pod.state.uid for pod in gang.pods if pod.state.uid is not None)
-    rooms = spare_facts.rooms(fleet.nodes, fleet.pods, own)
+    was_on = {
+        pod.state.node for pod in gang.newest
+    }  # of a gang that has ended: its own nodes, no spares
+    rooms = [
+        replace(room, holds_gang=room.holds_gang or room.name in was_on)
+        for room in spare_facts.rooms(fleet.nodes, fleet.pods, own)
+    ]
     workloads, quotas, unread = _quota(api, gang)
     held = spare_facts.held_by([pod.raw for pod in gang.living])
     return Question(

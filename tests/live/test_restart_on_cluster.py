@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from servers import nodes
 from servers.metrics import Series
 from servers.namespaces import Namespace
 
 from gpufleet_cli.cli import main
 from live.incidents import INCIDENTS
-from live.job_voices import FORMS
+from live.job_voices import FORMS, RANKS_A_POD
 
 DEAD = next(one for one in INCIDENTS if one.name == "node-dead")
 
@@ -50,3 +51,10 @@ def test_triage_says_what_drain_check_says(
     (card,) = asked("drain-check", str(scene.node), "--spares", *config)["nodes"]
     (answer,) = [one for one in card["spares"] if one["namespace"] == namespace.name]
     assert (answer["places"], answer["why"]) == (told["places"], told["why"])
+    assert told["places"] is False
+    assert "find room" in told["why"]
+
+    # a node as large as the dead one joins, and the restart places on it
+    joined = nodes.make(namespace, 1, gpus=RANKS_A_POD, prefix="spare")
+    told = asked("triage", *target, *config)["recommendation"]["spares"]
+    assert (True, joined) == (told["places"], told["nodes"]), told
