@@ -879,6 +879,20 @@ class GangHeld:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestartRoom:
+    """Whether the gang would find room without one node, judged when the cluster was read. `places` None:
+    it could not be told."""
+
+    node: str
+    places: bool | None
+    why: str
+    cause: str | None
+    nodes: tuple[str, ...]
+    spare_nodes: int
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStack:
     """Where the main thread of a rank's process was; `frames` innermost first. A moment, no verdict: what
     waits in a collective and what waits for a file may both be victims."""
@@ -909,6 +923,7 @@ Fact = (
     | KubeletReply
     | ClusterEvent
     | GangHeld
+    | RestartRoom
     | SchedulerJob
     | SchedulerNode
     | JobNumbers

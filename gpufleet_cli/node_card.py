@@ -149,8 +149,8 @@ class RepeatTest:
 class Spares:
     """Whether a gang places once a node is out. `places` None: it cannot be told, and `why` says why.
 
-    `cause` is the one word of a no. `nodes` are a few of the `spare_nodes` that have room and hold none
-    of the gang's pods now.
+    `cause` is the one word of a no. `nodes` are a few of the `spare_nodes` that have room and neither
+    hold a pod of the gang nor held one of its newest attempt.
     """
 
     places: bool | None

@@ -14,7 +14,7 @@ from typing import Literal
 from gpufleet_cli import attempt_token, cost, dump_copy, xid_catalog
 from gpufleet_cli.plain_text import is_name
 from gpufleet_cli.prices import Prices, is_healthy, price
-from gpufleet_cli.reason import Case
+from gpufleet_cli.reason import Case, restart
 from gpufleet_cli.reason.placed import NS
 from gpufleet_cli.verdict import (
     Action,
@@ -58,6 +58,7 @@ def recommend(
         inputs=prices.inputs,
         attempt_token=token,
         ground=_ground(case, chosen, action, decided_by),
+        restart=restart.without(case.restart_rooms, nodes),
     )
 
 

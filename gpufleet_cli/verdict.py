@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Literal
 
 from gpufleet_cli.facts import Gap, Origin
+from gpufleet_cli.node_card import Spares
 
 SCHEMA = "gpufleet.triage/v1"
 
@@ -261,6 +262,14 @@ Ground = Literal["stopped", "corrupt", "slowed", "arithmetic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestartView:
+    """Whether the gang finds room again once `node` is out, as it was when the cluster was read."""
+
+    node: str
+    spares: Spares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """What to do, why, and what it costs. `attempt_token` stands for the pods that this is about;
     `ground` is why an eviction now is right, None where it is not."""
@@ -279,6 +288,7 @@ class Recommendation:
     inputs: tuple[Input, ...]
     attempt_token: str | None = None
     ground: Ground | None = None
+    restart: RestartView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from gpufleet_cli.live import (
     exec_dumps,
     folder_files,
     object_dumps,
+    restart_room,
     rights,
     shared_files,
     stores,
@@ -35,7 +36,7 @@ def sources_for(options: LiveOptions, context: str | None) -> Sources:
         after.append(_folder(options.kernel_logs, "kernel", "kernel logs"))
     after.append(partial(stores.gather_lost_logs, flag=options.log_store, file=file))
     beside = partial(stores.gather_metrics, flag=options.prometheus, file=file)
-    return Sources(beside=(beside,), after=tuple(after))
+    return Sources(beside=(beside, restart_room.gather), after=tuple(after))
 
 
 def rights_for(

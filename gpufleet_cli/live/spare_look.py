@@ -7,7 +7,7 @@ GPU are taken apart. What could not be read is said, and turns a yes into "not k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -20,6 +20,7 @@ from gpufleet_cli.live.kinds import Object
 from gpufleet_cli.live.node_look import GPU_MARKS, NODES
 from gpufleet_cli.node_card import GangSpares, Spares
 from gpufleet_cli.parsers import json_documents as js
+from gpufleet_cli.spare_facts import Room, Wants
 
 _PODS = {
     "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
@@ -59,9 +60,9 @@ def of_node(fleets: Fleets, seen: DrainLook, name: str) -> tuple[GangSpares, ...
             namespace=gang.job.namespace,
             kind=gang.job.kind,
             name=gang.shown,
-            spares=judge(
-                fleets.api, gang, seen.objects, fleets.of(product), out=name, product=product
-            ),
+            spares=question(
+                fleets.api, gang, seen.objects, fleets.of(product), product=product
+            ).without(name),
         )
         for gang in seen.gangs_on(name)
         if gang.is_gang and name in gang.nodes
@@ -82,29 +83,53 @@ def fleet(api: Api, product: str | None) -> Fleet:
     ]
     done = dict(_side_by_side(api, tasks))
     pods = done["pods"].items if "pods" in done else ()
+    had = {name for name, listed in done.items() if _is_whole(listed)}
+    if "nodes" in done and not done["nodes"].items:
+        had.discard("nodes")  # a cluster without nodes is one whose nodes were not told
     return Fleet(
         nodes=_objects(done["nodes"].items if "nodes" in done else ()),
         pods=_objects(raw for raw in pods if any(mark in bytes(raw) for mark in GPU_MARKS)),
-        unread=tuple(name for name, _ in tasks if not _is_whole(done.get(name))),
+        unread=tuple(name for name, _ in tasks if name not in had),
     )
 
 
-def judge(
-    api: Api, gang: Gang, objects: Sequence[Object], fleet: Fleet, *, out: str, product: str | None
-) -> Spares:
-    """Whether this gang places without the node `out`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A gang before a fleet, all read: what is left is which node is taken out."""
+
+    wants: Wants
+    rooms: tuple[Room, ...]
+    quota: str | None
+    unread: tuple[str, ...]
+
+    def without(self, node: str) -> Spares:
+        """Whether the gang places without this node."""
+        return spares.judge(
+            self.wants, self.rooms, out=frozenset({node}), quota=self.quota, unread=self.unread
+        )
+
+
+def question(
+    api: Api, gang: Gang, objects: Sequence[Object], fleet: Fleet, *, product: str | None
+) -> Question:
+    """What this gang asks for, and what there is; its quota is read here."""
     above = [one for one in objects if _is_above(one, gang)]
     wants = spare_facts.wants_of(
         [pod.raw for pod in gang.newest], above, size=gang.size, product=product
     )
     own = frozenset(pod.state.uid for pod in gang.pods if pod.state.uid is not None)
-    rooms = spare_facts.rooms(fleet.nodes, fleet.pods, own)
+    was_on = {
+        pod.state.node for pod in gang.newest
+    }  # of a gang that has ended: its own nodes, no spares
+    rooms = [
+        replace(room, holds_gang=room.holds_gang or room.name in was_on)
+        for room in spare_facts.rooms(fleet.nodes, fleet.pods, own)
+    ]
     workloads, quotas, unread = _quota(api, gang)
     held = spare_facts.held_by([pod.raw for pod in gang.living])
-    return spares.judge(
-        wants,
-        rooms,
-        out=frozenset({out}),
+    return Question(
+        wants=wants,
+        rooms=tuple(rooms),
         quota=spares.quota_of(workloads, quotas, wants, held),
         unread=(*fleet.unread, *unread),
     )

@@ -16,6 +16,7 @@ from gpufleet_cli.parsers import (
     kubernetes_tables,
     log_reads,
     py_spy,
+    restart_room,
     slurm,
     training_log,
 )
@@ -39,6 +40,7 @@ PARSERS: tuple[Parser, ...] = (
     kubernetes_tables,
     log_reads,
     py_spy,
+    restart_room,
     slurm,
     training_log,
 )

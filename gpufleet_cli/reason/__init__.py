@@ -18,6 +18,7 @@ from gpufleet_cli.facts import (
     NodeLease,
     NodeState,
     PodState,
+    RestartRoom,
     SchedulerJob,
     SchedulerNode,
     SeriesEnd,
@@ -84,6 +85,7 @@ class Case:
     nodes: tuple[NodeState, ...]
     events: tuple[ClusterEvent, ...]
     held: tuple[GangHeld, ...]
+    restart_rooms: tuple[RestartRoom, ...]
     scheduler_jobs: tuple[SchedulerJob, ...]
     scheduler_nodes: tuple[SchedulerNode, ...]
     stop: Stop

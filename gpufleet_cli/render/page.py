@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpufleet_cli.render.clean import clean, cut
+from gpufleet_cli.render.drain_page import spares_words
 from gpufleet_cli.render.layout import (
     counted,
     date_clock,
@@ -169,6 +170,9 @@ def _advice(triage: Triage) -> Iterator[Block]:
     yield Text(f"Decided by the {advice.decided_by}: {advice.why}")
     if advice.would_flip:
         yield Text(f"What would flip it: {advice.would_flip}")
+    if advice.restart is not None:
+        restart = advice.restart
+        yield Text(f"Without {restart.node}: {spares_words(restart.spares)}")
     if commands := commands_of(triage):
         yield Commands(commands)
     prices = tuple((one.option, gpu_hours(one.gpu_hours) or "no price") for one in advice.options)

@@ -35,6 +35,7 @@ from gpufleet_cli.verdict import (
     Question,
     RankRow,
     Recommendation,
+    RestartView,
     Triage,
     Verdict,
 )
@@ -274,7 +275,15 @@ def _recommendation(advice: Recommendation) -> Json:
         "why": advice.why,
         "inputs": [_input(one) for one in advice.inputs],
         "attempt_token": advice.attempt_token,
+        "spares": _spares(advice.restart),
     }
+
+
+def _spares(found: RestartView | None) -> Json | None:
+    if found is None:
+        return None
+    one = found.spares
+    return {"node": found.node, "places": one.places, "why": one.why, "nodes": list(one.nodes)}
 
 
 def _question(question: Question) -> Json:

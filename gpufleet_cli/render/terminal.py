@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from gpufleet_cli.facts import Gap
 from gpufleet_cli.render.clean import clean
 from gpufleet_cli.render.details import details
+from gpufleet_cli.render.drain_page import spares_words
 from gpufleet_cli.render.layout import (
     WIDTH,
     Look,
@@ -50,14 +51,14 @@ def render(triage: Triage, look: Look) -> str:
 
 def _screen(triage: Triage, look: Look) -> list[str]:
     """All sections; when they do not fit a screen, the explanations are shortened."""
-    for generous in (3, 2, 1):
-        lines = list(_sections(triage, look, most=generous))
+    for generous, told in ((3, True), (2, True), (1, True), (1, False)):
+        lines = list(_sections(triage, look, most=generous, told=told))
         if len(lines) <= SCREEN_LINES:
             break
     return lines
 
 
-def _sections(triage: Triage, look: Look, *, most: int) -> Iterator[str]:
+def _sections(triage: Triage, look: Look, *, most: int, told: bool) -> Iterator[str]:
     yield headline(triage)
     if len(triage.job.attempts) > 1:
         yield fit(attempts_line(triage), WIDTH)
@@ -69,7 +70,8 @@ def _sections(triage: Triage, look: Look, *, most: int) -> Iterator[str]:
         f"  {line}" for line in wrap(triage.verdict.summary, WIDTH - _INDENT, most=most + 1)
     )
     yield from _spaced(list(_who(triage, look, most=most)))
-    yield from _spaced([*_questions(triage, most=most), *_lost(triage)])
+    restart = _restart(triage) if told else []
+    yield from _spaced([*_questions(triage, most=most), *_lost(triage), *restart])
     yield from _spaced([*_commands(triage), *_footer(triage)])
 
 
@@ -269,6 +271,14 @@ def _lost(triage: Triage) -> list[str]:
         parts.append(f"{figure(advice.lost_recompute_gpu_hours)} to recompute")
     why = f": {', '.join(parts)}" if parts else ""
     return [f"  lost so far             {gpu_hours(advice.lost_gpu_hours)}{why}"]
+
+
+def _restart(triage: Triage) -> list[str]:
+    """Whether a restart places once the node is out; nothing where that could not be told."""
+    found = triage.recommendation.restart
+    if found is None or found.spares.places is None:
+        return []
+    return [fit(f"  {spares_words(found.spares)}", WIDTH)]
 
 
 # --- What to do, and what was not seen ------------------------------------------------------------

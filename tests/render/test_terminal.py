@@ -7,9 +7,10 @@ import re
 import builders
 import pytest
 
+from gpufleet_cli.node_card import Spares
 from gpufleet_cli.render.layout import WIDTH, Look, cell_width
 from gpufleet_cli.render.terminal import SCREEN_LINES, render
-from gpufleet_cli.verdict import Action, Command, GpuRef, Kind, Question, Triage
+from gpufleet_cli.verdict import Action, Command, GpuRef, Kind, Question, RestartView, Triage
 
 PLAIN = Look()
 ASCII = Look(unicode=False)
@@ -293,3 +294,15 @@ def test_loudest_witness_stands_below_the_bars_when_it_does_not_fit() -> None:
     at = next(number for number, line in enumerate(lines) if "1,023 more" in line)
     assert lines[at].endswith("0.4s")
     assert lines[at + 1].strip().startswith("loudest: rank 344")
+
+
+@pytest.mark.parametrize("places", [True, False, None])
+def test_whether_a_restart_places_is_one_line(places: bool | None) -> None:
+    """Unless it could not be told: then the screen says nothing of it. The page keeps its height."""
+    spares = Spares(places=places, why="quota: " + "long " * 40, nodes=("gpu-1",), spare_nodes=1)
+    advice = builders.recommendation(restart=RestartView(node=builders.NODE, spares=spares))
+    lines = lines_of(builders.triage(recommendation=advice))
+    told = [line for line in lines if line.startswith("  a restart ")]
+    assert len(told) == (places is not None)
+    assert len(lines) <= SCREEN_LINES
+    assert all(cell_width(line) <= WIDTH for line in told)
