@@ -396,8 +396,11 @@ def test_a_pod_that_took_another_s_name_is_never_evicted(make: Make) -> None:
 
 
 def _replace(gang: Gang, name: str) -> None:
-    """Delete a pod and make it again under its name."""
+    """Delete a pod and make it again under its name, in a later second: creation times have no fractions."""
     old = pods.read(gang.namespace, name)
+    newest = max(p["metadata"]["creationTimestamp"] for p in pods.found(gang.namespace))
+    later = datetime.fromisoformat(newest) + timedelta(seconds=1)
+    wait_until(lambda: datetime.now(UTC) > later, "the second of the newest pod is over")
     path = gang.namespace.path(f"pods/{name}")
     gang.namespace.api.send("DELETE", path, {"gracePeriodSeconds": 0})
     wait_until(lambda: not gang.namespace.api.answers(path), f"{name} is gone")
