@@ -175,10 +175,11 @@ def _after_silence(writer: Writer, pod: Pod, answer: Answer) -> tuple[Outcome, s
     if read.status == 404:
         return None
     found = _object(read)
-    other = js.text_at(found, "metadata", "uid") != pod.state.uid
-    if read.ok and (other or js.text_at(found, "metadata", "deletionTimestamp") is not None):
-        return None
-    if read.ok:
+    uid = js.text_at(found, "metadata", "uid")
+    if read.ok and uid is not None:  # an answer that was cut off tells nothing
+        is_going = js.text_at(found, "metadata", "deletionTimestamp") is not None
+        if uid != pod.state.uid or is_going:
+            return None
         return "failed", f"{pod.name} was not evicted: {answer.message}"
     return "unknown", f"{pod.name}: {writes.why_not(answer, 'create pods/eviction')}"
 
