@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from gpufleet_cli.operate.preflight.build import specs_of
 from gpufleet_cli.operate.preflight.check import checked
 from gpufleet_cli.operate.preflight.documents import Document, read_text
 from gpufleet_cli.operate.preflight.model import Spec
+from gpufleet_cli.operate.preflight.shell import MOST_TEXT, commands_of, expanded, is_open
 
 HELM = b"""---
 # Source: llm/templates/empty.yaml
@@ -264,3 +266,33 @@ def test_silence_needs_a_known_id_and_a_reason() -> None:
         "hpa is not silenced: it has no reason",
         "typo is not silenced: there is no such id",
     ]
+
+
+@pytest.mark.parametrize("by_kubelet", [True, False], ids=["env", "script"])
+def test_variables_that_double_stay_as_they_are_written(by_kubelet: bool) -> None:
+    """Forty doublings would be terabytes; the word stays open, which counts as not known."""
+    names = [f"A{n}" for n in range(41)]
+    if by_kubelet:
+        env: dict[str, str | None] = {"A0": "x" * 16}
+        for before, name in pairwise(names):
+            env[name] = expanded(f"$({before})$({before})", env, in_shell=False)
+        last = env["A40"]
+    else:
+        doubled = "; ".join(f"export {b}=${a}${a}" for a, b in pairwise(names))
+        last = commands_of(("sh", "-c", f"export A0=xxxx; {doubled}; run"), {}).exports["A40"]
+    assert last is None or (len(last) < 100_000 and is_open(last))
+
+
+def test_words_of_a_container_have_a_limit_together() -> None:
+    """Each word may be long, and all of them together may not fill the memory."""
+    script = "echo " + "$A " * 3_000 + "; torchrun $A " + "$A " * 3_000 + "; torchrun --x $A"
+    told = commands_of(("sh", "-c", script), {"A": "x" * 2_000})
+    assert sum(len(word) for words in told.commands for word in words) < 3 * MOST_TEXT
+    assert told.commands[-1] == ("torchrun", "--x", "$A")
+
+
+def test_here_documents_are_left_out_and_a_mark_that_never_ends_begins_none() -> None:
+    script = "cat <<'EOF' > f\ntorchrun no.py\nEOF\ncat <<NEVER\ntorchrun yes.py"
+    told = commands_of(("sh", "-c", script), {})
+    assert ("torchrun", "yes.py") in told.commands
+    assert all("no.py" not in words for words in told.commands)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from gpufleet_cli.operate.preflight.documents import Path
 from gpufleet_cli.operate.preflight.launcher import launcher_of
 from gpufleet_cli.operate.preflight.model import Container
-from gpufleet_cli.operate.preflight.shell import Env, commands_of, expanded
+from gpufleet_cli.operate.preflight.shell import MOST_TEXT, Env, commands_of, expanded
 from gpufleet_cli.parsers import json_documents as js
 
 _GPU = re.compile(
@@ -77,10 +77,13 @@ def _environment(raw: object, maps: ConfigMaps) -> tuple[dict[str, str | None], 
             env.update({prefix + key: _word(value) for key, value in maps[name].items()})
         else:
             is_open = True
+    left = MOST_TEXT
     for entry in js.items(js.at(raw, "env")):
         name = js.text_at(entry, "name")
         if name is not None:
-            env[name] = _value(entry, env, maps)
+            value = _value(entry, env, maps) if left > 0 else None
+            left -= len(value or "")
+            env[name] = value
     return env, is_open
 
 
@@ -95,4 +98,4 @@ def _value(entry: object, env: Env, maps: ConfigMaps) -> str | None:
     if value is None:
         return ""
     text = {True: "true", False: "false"}[value] if isinstance(value, bool) else _word(value)
-    return expanded(text, env, shell=False)
+    return expanded(text, env, in_shell=False)

@@ -84,17 +84,15 @@ def is_torch(text: str) -> bool:
 
 def _at(words: Words, index: int, word: str) -> Launcher | None:
     name = word.rpartition("/")[2]
-    rest = words[index + 1 :]
-    if name == "torchrun":
-        return _launched("torchrun", rest)
-    if name == "accelerate" and rest[:1] == ("launch",):
-        return _launched("accelerate", rest[1:])
-    if name in ("deepspeed", "horovodrun", "composer"):
-        return _launched(name, rest)
+    begin = index + 1
+    if name in ("torchrun", "deepspeed", "horovodrun", "composer"):
+        return _launched(name, words[begin:])
+    if name == "accelerate" and words[begin : begin + 1] == ("launch",):
+        return _launched("accelerate", words[begin + 1 :])
     if name in ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra"):
-        return _launched("mpirun", rest)
+        return _launched("mpirun", words[begin:])
     if _PYTHON.fullmatch(word) and index < 12:
-        return _python(rest)
+        return _python(words[begin:])
     return None
 
 

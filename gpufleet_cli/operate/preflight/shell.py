@@ -20,12 +20,14 @@ Env = Mapping[str, str | None]
 """Values by name; None where it is set and the spec does not say to what."""
 
 Words = tuple[str, ...]
+MOST_CHARS = 8_192
+"""So much may variables add to one word."""
+MOST_TEXT = 4_000_000
+"""So much may they make of one container; behind it all stays as it is written."""
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
 _SEPARATOR = re.compile(r"[;&|\n]+")
-_HEREDOC = re.compile(
-    r"<<-?\s{0,4}['\"]?(\w{1,40})['\"]?.{0,100000}?^\s*\1\s*$", re.DOTALL | re.MULTILINE
-)
-_COMMENT = re.compile(r"(?:^|\s)#(?=\s|!|$)[^\n]*|^\s*#[^\n]*", re.MULTILINE)
+_HEREDOC = re.compile(r"(?<!<)<<-?[ \t]{0,4}['\"]?(\w{1,40})")
+_COMMENT = re.compile(r"(?:^|\s)#(?=\s|!|$)[^\n]*|^[ \t]*#[^\n]*", re.MULTILINE)
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)(?::?-([^{}]*))?\}|(\w+))")
 _BEFORE = frozenset(
@@ -44,31 +46,40 @@ class Told:
 
 def commands_of(words: Sequence[str], env: Env) -> Told:
     """The commands of a container; of `sh -c SCRIPT` those of the script."""
-    plain = [expanded(word, env, shell=False) for word in words]
+    plain = [expanded(word, env, in_shell=False) for word in words]
     script = _script(plain)
     text = " ".join(plain)
     if script is None:
         return Told(commands=(tuple(plain),) if plain else (), exports={}, text=text)
     exports: dict[str, str | None] = {}
     found: list[Words] = []
+    known = dict(env)
+    left = MOST_TEXT
     for command in _split(script):
-        rest = _assignments(command, exports, env)
+        rest = _assignments(command, exports, known)
         if rest:
-            known = {**env, **exports}
-            found.append(tuple(expanded(word, known, shell=True) for word in rest))
+            words = tuple(expanded(word, known, in_shell=True) for word in rest)
+            left -= sum(map(len, words))
+            found.append(words if left > 0 else tuple(rest))
     return Told(commands=tuple(found), exports=exports, text=text)
 
 
-def expanded(text: str, env: Env, *, shell: bool) -> str:
-    """Known variables put in: `$(NAME)` by the kubelet, `$NAME` and `${NAME:-else}` by a shell."""
+def expanded(text: str, env: Env, *, in_shell: bool) -> str:
+    """Known variables put in: `$(NAME)` by the kubelet, `$NAME` and `${NAME:-else}` by a shell.
+
+    What would grow beyond any sane argument stays as it is written, which counts as not known.
+    """
+    left = MOST_CHARS
 
     def value(match: re.Match[str]) -> str:
+        nonlocal left
         name = match[1] or match[2] or match[4]
-        if match[1] is None and not shell:
+        if match[1] is None and not in_shell:
             return match[0]
         known = env.get(name)
         if known is not None:
-            return known
+            left -= len(known)
+            return known if left >= 0 else match[0]
         if match[3] is not None and name not in env and "$" not in match[3]:
             return match[3]
         return match[0]
@@ -99,8 +110,8 @@ def _script(words: Sequence[str]) -> str | None:
 
 def _split(script: str) -> Iterator[list[str]]:
     """Simple commands as words."""
-    text = _HEREDOC.sub(" ", script.replace("\\\r\n", " ").replace("\\\n", " "))
-    text = _COMMENT.sub("", text)
+    text = script.replace("\\\r\n", " ").replace("\\\n", " ")
+    text = _COMMENT.sub("", _without_here_documents(text))
     try:
         words = _tokens(text)
     except ValueError:  # a quote that never ends: line by line is better than nothing
@@ -119,6 +130,23 @@ def _split(script: str) -> Iterator[list[str]]:
             command.append(word)
 
 
+def _without_here_documents(script: str) -> str:
+    """The script without what it feeds to its commands; a mark that never comes again begins nothing."""
+    lines = script.split("\n")
+    last = {line.strip(): number for number, line in enumerate(lines)}
+    kept: list[str] = []
+    mark: str | None = None
+    for number, line in enumerate(lines):
+        if mark is not None:
+            mark = None if line.strip() == mark else mark
+            continue
+        begun = _HEREDOC.search(line)
+        if begun is not None and last.get(begun[1], -1) > number:
+            mark, line = begun[1], line[: begun.start()]
+        kept.append(line)
+    return "\n".join(kept)
+
+
 def _tokens(text: str) -> list[str]:
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|\n")
     lexer.whitespace = " \t\r"
@@ -127,15 +155,18 @@ def _tokens(text: str) -> list[str]:
     return list(lexer)
 
 
-def _assignments(command: list[str], exports: dict[str, str | None], env: Env) -> list[str]:
-    """The command without `export A=1`, `A=1 B=2` and `env A=1` before it, which go to `exports`."""
+def _assignments(
+    command: list[str], exports: dict[str, str | None], known: dict[str, str | None]
+) -> list[str]:
+    """The command without `export A=1`, `A=1 B=2` and `env A=1` before it, which go to `exports` and to all
+    that is `known`."""
     words = list(command)
     if words[0] in ("export", "env", "declare", "local", "readonly"):
         words.pop(0)
         while words and words[0].startswith("-"):
             words.pop(0)
     while words and (match := _ASSIGNED.fullmatch(words[0])) is not None:
-        value = expanded(match[2], {**env, **exports}, shell=True)
-        exports[match[1]] = None if is_open(value) else value
+        value = expanded(match[2], known, in_shell=True)
+        exports[match[1]] = known[match[1]] = None if is_open(value) else value
         words.pop(0)
     return words if command[0] != "export" else []
