@@ -25,6 +25,7 @@ from gpufleet_cli.operate import (
     evict_guard,
     evict_look,
     evict_target,
+    permits,
     tear_down,
     tear_down_run,
 )
@@ -36,10 +37,13 @@ from gpufleet_cli.operate.writes import Writer
 
 WAIT_S = 4 * 3600.0
 """So long a checkpoint is waited for where nobody says --deadline."""
+AT_ONCE_NS = 10_000_000_000
+"""An answer that took longer is of another moment than the look."""
 
 
 def evict(api: Api, order: Order, talk: Talk) -> list[str]:
     """Tear the gang down; what is to be read on standard output. Refused, or an error, where it was not."""
+    permits.require_own_way(api)
     which = evict_target.meant(api, order.word, order.selector, order.namespace)
     if which is None:
         return [f"no gang holds {order.word}: nothing to tear down"]
@@ -55,9 +59,12 @@ def evict(api: Api, order: Order, talk: Talk) -> list[str]:
         return [f"{seen.job.shown}: {ruling.why}"]
     if not ruling.goes:
         _refuse(api, order, seen, ruling, talk)
+    asked_ns = api.now_ns()
     _tell_before(api, seen, ruling, order, talk)
     if waits:
         _wait(api, order, seen, talk)
+    elif api.now_ns() - asked_ns > AT_ONCE_NS:
+        seen = evict_look.after_the_answer(api, seen)
     return _act(api, order, seen, waits=waits, talk=talk)
 
 
@@ -74,10 +81,7 @@ def _may(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
     if seen.facts.may is False:
         why = f"no right to {seen.facts.right}"
         _record(api, order, seen, talk, outcome="refused", why=why)
-        raise SourceError(
-            f"{seen.job.shown}: {why}: nothing was touched",
-            hint=f"{tear_down.OPERATOR} has it (deploy/rbac)",
-        )
+        raise permits.refusal([seen.planned.right])
     ruling = evict_guard.may_wait(seen.facts)
     if ruling.answer == "no":
         _refuse(api, order, seen, ruling, talk)
@@ -149,7 +153,9 @@ def _act(api: Api, order: Order, seen: Seen, *, waits: bool, talk: Talk) -> list
     facts = replace(
         seen.facts,
         strangers=tuple(pod.name for pod in now if pod.state.uid not in seen.uids),
-        token=token_of([pod.state for pod in now]) if order.wanted_token else seen.facts.token,
+        token=token_of([pod.state for pod in now]),
+        # Who gave none means the run that was looked at: its containers may have begun anew since.
+        wanted_token=order.wanted_token or (seen.facts.token if now else None),
         boundary="reached" if waits else "not-asked",
     )
     ruling = evict_guard.rule(facts)

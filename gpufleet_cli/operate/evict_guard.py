@@ -136,7 +136,9 @@ def _another_run(facts: EvictFacts) -> Ruling | None:
     again = "look again: gpufleet triage prints a fresh command"
     if facts.wanted_token is not None and facts.wanted_token != facts.token:
         told = f": {facts.changed}" if facts.changed else ""
-        why = f"the job or its pods are others than {facts.wanted_token} was printed for{told}"
+        why = (
+            f"the job or its pods are others than those that {facts.wanted_token} stands for{told}"
+        )
         return no(why, instead=again)
     if facts.strangers:
         shown = ", ".join(facts.strangers[:4]) + (", ..." if len(facts.strangers) > 4 else "")

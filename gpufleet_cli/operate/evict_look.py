@@ -244,6 +244,19 @@ def _second(api: Api, seen: Seen, talk: Talk) -> Second:
     if wait > 0:
         talk.say(f"a second look in {wait:.0f} s: does it still step?")
         api.deadline.pause(wait)
+    return _progress(api, seen, job)
+
+
+def after_the_answer(api: Api, seen: Seen) -> Seen:
+    """A person may take minutes to answer: whether the job has begun to step meanwhile."""
+    if seen.found is None or seen.facts.second == "unseen":
+        return seen
+    second = _progress(api, seen, seen.found.job)
+    return replace(seen, facts=replace(seen.facts, second=second))
+
+
+def _progress(api: Api, seen: Seen, job: JobView) -> Second:
+    """Whether the ranks that still run have written a step that the look did not know of."""
     tasks = progress_look.logs_of([pod for pod in seen.pods if pod.is_running])
     if not tasks:
         return "unseen"
@@ -255,14 +268,13 @@ def _second(api: Api, seen: Seen, talk: Talk) -> Second:
 
 def spare_lines(api: Api, seen: Seen) -> Iterator[str]:
     """Whether the gang would find room without the node that is to blame, or that was named."""
-    named = () if seen.found is None else seen.found.recommendation.nodes
-    nodes = list(named or ([seen.which.node] if seen.which.node is not None else []))
-    if not nodes:
-        return
-    looked = drain_look.look(api, nodes[:MOST_EVENTS])
-    fleets = spare_look.Fleets(api)
-    for node in nodes[:MOST_EVENTS]:
-        for one in spare_look.of_node(fleets, looked, node):
+    known = None if seen.found is None else seen.found.recommendation.restart
+    node = seen.which.node
+    if known is not None:
+        yield f"without {known.node}: {spares_words(known.spares)}"
+    elif node is not None:
+        looked = drain_look.look(api, [node])
+        for one in spare_look.of_node(spare_look.Fleets(api), looked, node):
             job = one.name.partition(" group ")[0]  # of a LeaderWorkerSet it has its group in it
             if (one.namespace, job) == (seen.job.namespace, seen.job.name):
                 yield f"without {node}: {spares_words(one.spares)}"

@@ -18,11 +18,7 @@ def require(
     api: Api, needed: Sequence[Right], say: Callable[[str], None], *, useful: Sequence[Right] = ()
 ) -> None:
     """SourceError (exit 4) where one of `needed` is missing for sure; of `useful` ones a line says so."""
-    if api.access.through_kubectl:
-        raise SourceError(
-            "nothing is written through kubectl proxy: nothing was changed",
-            hint="our own way in failed for the reason above; kubectl itself can do it",
-        )
+    require_own_way(api)
     found = {one.right: one for one in rights.review(api, (*needed, *useful))}
     lacked = missing(list(found.values()), needed)
     if lacked:
@@ -32,15 +28,24 @@ def require(
             say(f"not allowed: {right.shown}: without it no {right.loses.removeprefix('an ')}")
 
 
-def missing(reviews: Sequence[Reviewed], needed: Sequence[Right]) -> list[Reviewed]:
+def require_own_way(api: Api) -> None:
+    """SourceError where requests go through a `kubectl proxy`, which is for reads."""
+    if api.access.through_kubectl:
+        raise SourceError(
+            "nothing is written through kubectl proxy: nothing was changed",
+            hint="our own way in failed for the reason above; kubectl itself can do it",
+        )
+
+
+def missing(reviews: Sequence[Reviewed], needed: Sequence[Right]) -> list[Right]:
     """Those of the needed ones that the server firmly says no to."""
-    return [one for one in reviews if one.right in needed and one.allowed is False]
+    return [one.right for one in reviews if one.right in needed and one.allowed is False]
 
 
-def refusal(lacked: Sequence[Reviewed]) -> SourceError:
+def refusal(lacked: Sequence[Right]) -> SourceError:
     """One line: which rights, and who grants them."""
-    shown = ", ".join(dict.fromkeys(one.right.shown for one in lacked))
-    roles = " and ".join(sorted({one.right.role for one in lacked}))
+    shown = ", ".join(dict.fromkeys(right.shown for right in lacked))
+    roles = " and ".join(sorted({right.role for right in lacked}))
     return SourceError(
         f"not allowed: {shown}: nothing was changed",
         hint=f"whoever administers the cluster binds {roles} (deploy/rbac)",

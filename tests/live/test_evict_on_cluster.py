@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -352,6 +353,22 @@ def test_a_traceback_alone_is_no_proof_that_a_job_has_stopped(make: Make) -> Non
         code, _, err = gang.evict("--save", "kept")
     assert 5 == code, err
     assert "it made a step while it was looked at" in err
+    assert [] == gang.written()
+
+
+def test_a_job_that_goes_on_while_a_person_thinks_is_left_alone(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had stopped when it was looked at, and steps by the time somebody typed its name."""
+    gang = make("jobset")
+    gang.stall()
+    monkeypatch.setattr("gpufleet_cli.operate.evict.AT_ONCE_NS", -1)
+    goes_on = partial(_append, gang, "[rank0]: step 5000 loss 2.31")
+    monkeypatch.setattr("gpufleet_cli.commands.evict.confirm", lambda *_, **__: goes_on())
+    code, out, err = gang.run("evict", *gang.target)
+    assert (5, "") == (code, out), err
+    assert "it made a step while it was looked at" in err
+    assert set(gang.pods) == gang.standing()
     assert [] == gang.written()
 
 

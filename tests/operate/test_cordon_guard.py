@@ -156,10 +156,10 @@ def test_a_right_that_is_missing(needed: bool | None, other: bool | None) -> Non
         Reviewed(right=rights.PATCH_NODES, allowed=needed),
         Reviewed(right=rights.WRITE_EVENTS, allowed=other),
     ]
-    found = [one.right for one in permits.missing(rounds, (rights.PATCH_NODES,))]
+    found = permits.missing(rounds, (rights.PATCH_NODES,))
     assert ([rights.PATCH_NODES] if needed is False else []) == found
     if found:
-        told = permits.refusal(permits.missing(rounds, (rights.PATCH_NODES,)))
+        told = permits.refusal(found)
         assert "patch nodes" in told.message
         assert "gpufleet-operator" in (told.hint or "")
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gpufleet_cli.live import kinds
+from gpufleet_cli.live.answers import Answer
+from gpufleet_cli.live.api import Api
+from gpufleet_cli.live.deadline import Deadline
 from gpufleet_cli.live.find_job import Job
 from gpufleet_cli.live.pods import Pod, attempts_of, pods_of
 from gpufleet_cli.operate import tear_down
-from gpufleet_cli.operate.tear_down_run import in_order
+from gpufleet_cli.operate.tear_down_run import _one, evict, in_order
+from gpufleet_cli.operate.writes import Writer
 
 Json = dict[str, Any]
 
@@ -171,3 +175,38 @@ def test_the_newest_pod_goes_last() -> None:
     """So that the token of what is left is the same until the end; what was told to go is left alone."""
     own = list(reversed(pods(3)))
     assert ["run-0", "run-1", "run-2"] == [pod.name for pod in in_order(own)]
+
+
+@pytest.mark.parametrize(
+    ("read", "outcome"),
+    [
+        (Answer(status=404), None),
+        (Answer(status=200, body=b'{"metadata": {"uid": "another"}}'), None),
+        (
+            Answer(status=200, body=b'{"metadata": {"uid": "pod-0", "deletionTimestamp": "x"}}'),
+            None,
+        ),
+        (Answer(status=200, body=b'{"metadata": {"uid": "pod-0"}}'), "failed"),
+        (Answer(status=200, body=b""), "unknown"),
+        (Answer(status=200, body=b'{"metadata": {"na', cut=True), "unknown"),
+        (Answer(status=0, failed="reset"), "unknown"),
+    ],
+    ids=["gone", "another", "leaving", "stands", "no body", "half a body", "lost"],
+)
+def test_an_eviction_without_an_answer_is_told_by_a_read(read: Answer, outcome: str | None) -> None:
+    """Only a whole answer tells that a pod went; one that was cut off tells nothing."""
+
+    class Server:
+        def write(self, *_: object, **__: object) -> Answer:
+            return Answer(status=0, failed="connection reset")
+
+        def get(self, *_: object, **__: object) -> Answer:
+            return read
+
+    (pod,) = pods(1)
+    writer = Writer(api=cast(Api, Server()))
+    came = evict(writer, [pod], Deadline(5.0))
+    # The first round of dry runs has no answer either: nothing is touched then.
+    assert (came.outcome, came.stand) == ("failed", ("run-0",))
+    found = _one(writer, pod, Deadline(5.0), None)
+    assert (None if found is None else found[0]) == outcome
