@@ -13,7 +13,6 @@ from gpufleet_cli.plain_text import visible
 
 if TYPE_CHECKING:
     from gpufleet_cli.live.api import Api
-    from gpufleet_cli.operate.rulings import Ruling
 
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Let the server say what would happen; nothing changes.")
@@ -43,12 +42,6 @@ def confirm(api: Api, what: str, name: str, *, yes: bool, dry_run: bool) -> None
     if sys.stdin.readline().strip() != name:
         raise Refused(f"{what}: not confirmed: nothing was changed")
     api.deadline = Deadline(api.deadline.seconds)
-
-
-def refuse(ruling: Ruling, what: str) -> None:
-    """End with 5 and the guard's reason, its price, and what serves instead."""
-    price = "" if ruling.gpu_hours is None else f" It would cost {ruling.gpu_hours:,.0f} GPU-h."
-    raise Refused(f"{what}: refused: {ruling.why}.{price}", hint=ruling.instead)
 
 
 def told(dry_run: bool, text: str) -> None:

@@ -41,11 +41,12 @@ def uncordon(
     """
     output = one_of(settings.output, ("text", "json"))
     names = names_of(nodes)
+    from gpufleet_cli.live.stores import node_history
     from gpufleet_cli.operate.writes import Writer
 
     api = begun(settings, "uncordon", names)
     writer = Writer(api=api, dry_run=dry_run)
-    history = _history(api, prometheus)
+    history = node_history(api, prometheus)
     answers: list[CordonAnswer] = []
     failures: list[GpufleetError] = []
     for name in names:
@@ -54,16 +55,6 @@ def uncordon(
         if came.failed is not None:
             failures.append(came.failed)
     return ended(answers, failures, output, settings)
-
-
-def _history(api: Api, prometheus: str | None) -> XidHistory | None:
-    from gpufleet_cli.live.stores import node_history
-
-    try:
-        return node_history(api, prometheus)
-    except SourceError as exc:
-        say(f"XID history: {exc.message}")
-        return None
 
 
 def _one(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -20,6 +21,7 @@ import msgspec
 from gpufleet_cli.errors import ParseError
 
 MOST_DOCUMENTS = 1_000_000
+_SCHEMA = re.compile(rb'\A\s{0,80}\{\s{0,80}"schema"\s{0,8}:\s{0,8}"([\w./-]{1,80})"')
 _EMPTY: Mapping[str, object] = {}
 _BROKEN = (ValueError, RecursionError, msgspec.DecodeError)
 
@@ -79,6 +81,16 @@ def salvage(data: bytes, key: str) -> list[object]:
 
 
 # --- Values whose type nobody promises ----------------------------------------------------------
+
+
+def names_schema(head: bytes, schema: str) -> bool:
+    """Whether the first key of a JSON object is `schema`, and names this one: how our own files begin.
+
+    >>> names_schema(b'{"schema": "gpufleet.x/v1", ', "gpufleet.x/v1")
+    True
+    """
+    found = _SCHEMA.match(head)
+    return found is not None and found[1] == schema.encode()
 
 
 def mapping(value: object) -> Mapping[str, object]:

@@ -14,7 +14,6 @@ between the API server and all of them. Reads that failed for other reasons are 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -30,12 +29,11 @@ MOST_NODES = 100_000
 SAID_CHARS = 200
 FEW = 2
 """So many nodes may fall silent together and still be the fault of each, where others replied."""
-_HEAD = re.compile(rb'\A\s{0,80}\{\s{0,80}"schema"\s{0,8}:\s{0,8}"gpufleet\.log-reads/v1"')
 
 
 def matches(path: str, head: bytes) -> bool:
     """By the schema that its first key names."""
-    return _HEAD.match(head) is not None
+    return js.names_schema(head, SCHEMA)
 
 
 def parse(evidence: Evidence) -> Iterator[Fact]:

@@ -11,7 +11,6 @@ True
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpufleet_cli.bundle import Evidence
@@ -24,12 +23,11 @@ SCHEMA = "gpufleet.spares/v1"
 MOST_NODES = 64
 MOST_NAMED = 8
 WHY_CHARS = 300
-_HEAD = re.compile(rb'\A\s{0,80}\{\s{0,80}"schema"\s{0,8}:\s{0,8}"gpufleet\.spares/v1"')
 
 
 def matches(path: str, head: bytes) -> bool:
     """By the schema that its first key names."""
-    return _HEAD.match(head) is not None
+    return js.names_schema(head, SCHEMA)
 
 
 def parse(evidence: Evidence) -> Iterator[Fact]:
