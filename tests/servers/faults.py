@@ -53,6 +53,7 @@ class FaultProxy:
         self._throttled_until = 0.0
         self._retry_after: int | None = None
         self._good_requests: int | None = None
+        self._counted = re.compile("")
         self._answers: list[Fault] = []
         self._resets: list[Fault] = []
         self._hangs: list[Fault] = []
@@ -63,10 +64,11 @@ class FaultProxy:
         self._retry_after = retry_after_s
         self._throttled_until = time.monotonic() + seconds
 
-    def expire_after(self, requests: int | None) -> None:
-        """Answer 401 after so many more requests, as to a token that has ended; None heals."""
+    def expire_after(self, requests: int | None, of: str = "") -> None:
+        """Answer 401 to all after so many more requests whose path matches, as to a token that has ended; None
+        heals."""
         with self._lock:
-            self._good_requests = requests
+            self._good_requests, self._counted = requests, re.compile(of)
 
     def answer(
         self,
@@ -133,7 +135,7 @@ class FaultProxy:
             if self._good_requests is not None:
                 if self._good_requests <= 0:
                     return _failure(401, {})
-                self._good_requests -= 1
+                self._good_requests -= self._counted.search(path) is not None
         if time.monotonic() < self._throttled_until:
             wait = {} if self._retry_after is None else {"Retry-After": str(self._retry_after)}
             return _failure(429, wait)
