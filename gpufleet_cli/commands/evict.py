@@ -21,7 +21,7 @@ from gpufleet_cli.settings import Settings, parse_duration
 
 if TYPE_CHECKING:
     from gpufleet_cli.live.api import Api
-    from gpufleet_cli.operate.evict_look import Order, Talk
+    from gpufleet_cli.operate.evict_look import Talk
 
 
 def evict(
@@ -86,28 +86,34 @@ def evict(
         raise UsageError("evict is for the newest attempt", hint="leave out --attempt and --at")
     if not at_checkpoint and (checkpoint_marker or checkpoint_metric):
         raise UsageError("a checkpoint is waited for with --at-checkpoint alone")
+    from gpufleet_cli.facts import JobNumbers
+    from gpufleet_cli.operate import checkpoint_metric as metrics
     from gpufleet_cli.operate.evict import evict as tear_down
+    from gpufleet_cli.operate.evict_look import Order
 
+    options = live.options(target, replace(settings, deadline_s=None), is_triage=False)
+    is_kept = not no_collect and (save is not None or not dry_run)
+    place = Path(save) if save else _place(target or live.selector or "job")
     api = _reached(settings)
     with tempfile.TemporaryDirectory(prefix="gpufleet-", ignore_cleanup_errors=True) as folder:
-        is_kept = not no_collect and (save is not None or not dry_run)
-        place = Path(save) if save else _place(target or live.selector or "job")
-        order = _order(
-            target, live, settings, place if is_kept else Path(folder) / "bundle", is_kept=is_kept
-        )
-        order = replace(
-            order,
-            wanted_token=if_attempt,
-            at_checkpoint=at_checkpoint,
-            grace_s=grace_period,
-            dry_run=dry_run,
-            marker=None if checkpoint_marker is None else Path(checkpoint_marker),
-            metric=checkpoint_metric or order.metric,
-            numbers=replace(
-                order.numbers,
+        order = Order(
+            word=target,
+            selector=live.selector,
+            namespace=settings.namespace,
+            options=replace(options, keeps=is_kept),
+            place=place if is_kept else Path(folder) / "bundle",
+            numbers=JobNumbers(
+                source="flag",
                 checkpoint_interval_s=_seconds(checkpoint_interval, "--checkpoint-interval"),
                 restart_s=_seconds(restart, "--restart"),
             ),
+            wanted_token=if_attempt,
+            at_checkpoint=at_checkpoint,
+            deadline_s=settings.deadline_s,
+            grace_s=grace_period,
+            dry_run=dry_run,
+            marker=None if checkpoint_marker is None else Path(checkpoint_marker),
+            metric=checkpoint_metric or metrics.USUAL,
         )
         lines = tear_down(api, order, _talk(api, yes=yes, dry_run=dry_run))
     emit("".join(f"{visible(line)}\n" for line in lines))
@@ -126,24 +132,6 @@ def _reached(settings: Settings) -> Api:
         kubeconfig=settings.kubeconfig, context=settings.context, deadline=Deadline()
     )
     return found.api
-
-
-def _order(
-    target: str | None, live: Live, settings: Settings, place: Path, *, is_kept: bool
-) -> Order:
-    from gpufleet_cli.facts import JobNumbers
-    from gpufleet_cli.operate.evict_look import Order
-
-    options = live.options(target, replace(settings, deadline_s=None), is_triage=False)
-    return Order(
-        word=target,
-        selector=live.selector,
-        namespace=settings.namespace,
-        options=replace(options, keeps=is_kept),
-        place=place,
-        numbers=JobNumbers(source="flag"),
-        deadline_s=settings.deadline_s,
-    )
 
 
 def _place(job: str) -> Path:
