@@ -138,21 +138,48 @@ class _Found:
         return True
 
     def target(self, name: str) -> Target:
-        manifest = _manifest(self.evidences)
+        path, manifest = _manifest(self.evidences)
         if not self.evidences and not self.gaps and manifest is None:
             self.gap(name, "no file in it", "logs of all ranks, and Flight Recorder dumps")
-        return Target(
-            kind="directory" if manifest is None else "bundle",
-            name=name,
-            evidences=tuple(self.evidences[path] for path in sorted(self.evidences)),
-            gaps=tuple(
-                sorted([*self.gaps, *_missing_of(manifest)], key=lambda gap: (gap.what, gap.why))
-            ),
-            captured_ns=time_of(manifest, "captured_at"),
-            job=_text_of(manifest, "job"),
-            namespace=_text_of(manifest, "namespace"),
-            manifest=manifest,
+        evidences = tuple(self.evidences[path] for path in sorted(self.evidences))
+        return replace(described(name, evidences, self.gaps, manifest), manifest_path=path)
+
+
+def described(
+    name: str,
+    evidences: tuple[Evidence, ...],
+    gaps: Iterable[Gap],
+    manifest: dict[str, object] | None,
+) -> Target:
+    """A target by what was found: its files, what could not be had, and a bundle's own account."""
+    return Target(
+        kind="directory" if manifest is None else "bundle",
+        name=name,
+        evidences=evidences,
+        gaps=tuple(
+            sorted(
+                [*gaps, *_missing_of(manifest)],
+                key=lambda gap: (gap.what, gap.why, gap.would_settle),
+            )
+        ),
+        captured_ns=time_of(manifest, "captured_at"),
+        job=_text_of(manifest, "job"),
+        namespace=_text_of(manifest, "namespace"),
+        manifest=manifest,
+    )
+
+
+def listed(files: Iterable[tuple[Path, str]], name: str) -> Target:
+    """Files that lie anywhere as the target in which they have these names: what a folder with them
+    would be. Each is deleted or changed by nobody meanwhile."""
+    found = _Found()
+    for place, path in sorted(files, key=lambda one: one[1]):
+        head = (
+            None if _NEVER_READ.fullmatch(path.rsplit("/", 1)[-1]) else _sniff(place, path, found)
         )
+        if head is not None:
+            _add_file(place, path, head, place.stat().st_size, found)
+    return found.target(name)
 
 
 # --- Folders --------------------------------------------------------------------------------------
@@ -389,23 +416,38 @@ def _read_standard_input() -> Target:
     return found.target("standard-input")
 
 
-def _manifest(evidences: dict[str, Evidence]) -> dict[str, object] | None:
+def _manifest(
+    evidences: dict[str, Evidence],
+) -> tuple[str | None, dict[str, object] | None]:
     """The manifest that `collect` wrote, taken out of the evidence; any other file stays in."""
     for path in sorted(evidences, key=lambda path: (path.count("/"), path)):
-        if path.rsplit("/", 1)[-1] != "manifest.json" or path.count("/") > 1:
-            continue
-        if evidences[path].size_bytes > _MANIFEST_LIMIT:
+        if not may_be_manifest(path) or evidences[path].size_bytes > _MANIFEST_LIMIT:
             continue
         try:
-            document = json.loads(evidences[path].read())
-        except (ValueError, RecursionError, ParseError):
+            document = manifest_in(evidences[path].read())
+        except ParseError:
             continue
-        if isinstance(document, dict) and str(document.get("schema")).startswith(
-            "gpufleet.bundle/"
-        ):
+        if document is not None:
             del evidences[path]
-            return document
-    return None
+            return path, document
+    return None, None
+
+
+def may_be_manifest(path: str) -> bool:
+    """By its place: at the top, or in the one folder there."""
+    return path.rsplit("/", 1)[-1] == "manifest.json" and path.count("/") <= 1
+
+
+def manifest_in(content: bytes) -> dict[str, object] | None:
+    """The manifest of a bundle in these bytes, None in any other."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    is_ours = isinstance(document, dict) and str(document.get("schema")).startswith(
+        "gpufleet.bundle/"
+    )
+    return document if is_ours else None
 
 
 def _missing_of(manifest: dict[str, object] | None) -> Iterator[Gap]:

@@ -34,6 +34,7 @@ from gpufleet_cli.commands.overview import overview
 from gpufleet_cli.commands.preflight import preflight
 from gpufleet_cli.commands.queue import queue
 from gpufleet_cli.commands.ranks import ranks
+from gpufleet_cli.commands.summarise import summarise
 from gpufleet_cli.commands.triage import triage
 from gpufleet_cli.commands.uncordon import uncordon
 from gpufleet_cli.commands.xid import xid
@@ -43,7 +44,7 @@ from gpufleet_cli.plain_text import visible
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
 COMMANDS = (
     triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, evict, drain_check, label_gangs,
-    xid, doctor, preflight, drill, cache,
+    xid, doctor, preflight, summarise, drill, cache,
 )  # fmt: skip
 GROUPS = (cost,)
 """Commands with commands of their own: each makes its Typer app."""

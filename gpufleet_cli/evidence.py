@@ -103,7 +103,7 @@ class Evidence:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """What there is to read. `captured_ns`, `job` and `namespace` come from a bundle's manifest,
-    which is also there as a whole."""
+    which is also there as a whole, and from where."""
 
     kind: Literal["directory", "bundle", "job"]
     name: str
@@ -113,3 +113,4 @@ class Target:
     job: str | None = None
     namespace: str | None = None
     manifest: Mapping[str, object] | None = None
+    manifest_path: str | None = None

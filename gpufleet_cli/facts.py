@@ -274,7 +274,8 @@ class Writes:
     `cut` is True when the stream ends inside a line, `buffered` when its size is a multiple of
     4096 as well (unflushed stdout). `dated` False means that no line had a time: then only
     `last_line` orders writes inside the same stream. `rank_filtered` is True when a launcher's
-    filter keeps other ranks out of this stream, so their silence is unknown.
+    filter keeps other ranks out of this stream, so their silence is unknown. `year_given`: nothing in
+    the stream tells the year of its stamps, it is that of another file of the target, or a placeholder.
     """
 
     speaker: Speaker
@@ -295,6 +296,7 @@ class Writes:
     complained: bool
     path: str
     rank_filtered: bool = False
+    year_given: bool = False
 
 
 class Link(StrEnum):
@@ -792,7 +794,7 @@ class DumpGroup:
         """Members travel as few numbers and are one tuple for all who name them: the group of the
         whole world stands in the dump of each of its sixteen thousand ranks."""
         values = tuple(getattr(self, name) for name in _GROUP_FIELDS)
-        return _dump_group, (_packed_members(self.members), values)
+        return _dump_group, (packed_members(self.members), values)
 
 
 _GROUP_FIELDS = tuple(field.name for field in fields(DumpGroup) if field.name != "members")
@@ -803,7 +805,7 @@ def _dump_group(members: range | bytes | None, values: tuple[object, ...]) -> Du
     return DumpGroup(members=_unpacked_members(members), **given)  # type: ignore[arg-type]
 
 
-def _packed_members(members: tuple[int, ...] | None) -> range | bytes | None:
+def packed_members(members: tuple[int, ...] | None) -> range | bytes | None:
     if members is None:
         return None
     if len(members) > 1 and members[1] != members[0]:

@@ -19,7 +19,7 @@ from gpufleet_cli.plain_text import is_name, visible
 from gpufleet_cli.reason import Case
 from gpufleet_cli.reason.build import build_case
 from gpufleet_cli.reason.subject import job_view, rank_rows
-from gpufleet_cli.reason.summary import Told, facts_of, merge, summarise
+from gpufleet_cli.reason.summary import Summary, Told, facts_of, merge, summarise
 from gpufleet_cli.recommend import recommend
 from gpufleet_cli.rules import RULES, Rule
 from gpufleet_cli.verdict import (
@@ -56,9 +56,23 @@ def triage_target(
     `told` is told of files as they are read.
     """
     with no_collection():  # no fact is in a cycle, and millions of them are looked through again
-        facts, files = read_facts(target, strict=strict, told=told)
+        summary = merge([summarise(target.evidences, strict=strict, told=told)])
+        return triage_summary(target, summary, numbers, as_of_ns=as_of_ns, strict=strict)
+
+
+def triage_summary(
+    target: Target,
+    summary: Summary,
+    numbers: JobNumbers,
+    *,
+    as_of_ns: int | None = None,
+    strict: bool = False,
+) -> Triage:
+    """The same answer from what the files said, wherever they were read."""
+    with no_collection():
+        facts, files = facts_of(summary, target.gaps)
         triage = decide(target, [numbers, *facts], files, as_of_ns=as_of_ns, strict=strict)
-    return with_file_names(triage, {e.path: e.name for e in target.evidences if e.name != e.path})
+    return with_file_names(triage, {f.path: f.name for f in summary.files if f.name != f.path})
 
 
 def read_facts(

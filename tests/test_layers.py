@@ -63,7 +63,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "dateutil": ("timestamps",),
     "typer": ("cli", "commands/"),
     "rich": ("cli", "commands/", "render/terminal"),
-    "zstandard": ("unpack", "archive", "live/pack"),
+    "zstandard": ("unpack", "archive", "live/pack", "reason/parts"),
 }
 # Pure: no network, no clock, no environment, no randomness.
 PURE = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +12,7 @@ import typer
 from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import Inputs
 from gpufleet_cli.commands.output import say
+from gpufleet_cli.commands.parts_target import are_parts, read_parts, told, triage_parts
 from gpufleet_cli.commands.progress import shown
 from gpufleet_cli.errors import UsageError
 from gpufleet_cli.settings import Settings, keeps_state
@@ -21,11 +22,14 @@ if TYPE_CHECKING:
     from gpufleet_cli.facts import JobNumbers
     from gpufleet_cli.verdict import Triage
 
+TARGET_HELP = (
+    "A job in the cluster, or a folder, file or bundle of logs and dumps; - reads pasted text."
+)
 TargetArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="TARGET",
-        help="A job in the cluster, or a folder, file or bundle of logs and dumps; - reads pasted text.",
+        help=TARGET_HELP,
         show_default=False,
     ),
 ]
@@ -33,11 +37,21 @@ TargetArgument = Annotated[
 
 @contextmanager
 def triage_of(
-    target: str | None, inputs: Inputs, live: Live, settings: Settings, save: str | None = None
+    targets: str | Sequence[str] | None,
+    inputs: Inputs,
+    live: Live,
+    settings: Settings,
+    save: str | None = None,
 ) -> Iterator[Triage]:
     """Read the target and triage it; a job of the cluster is gathered first. Ctrl-C while it is gathered
     ends the gathering alone, and is raised once the caller has told what there was."""
     numbers, as_of_ns = inputs.numbers(), inputs.as_of_ns()
+    given = [targets] if isinstance(targets, str) else list(targets or ())
+    if live.selector is None and are_parts(given):
+        _nothing_live(live, save)
+        yield _of_parts(given, numbers, as_of_ns)
+        return
+    target = given[0] if given else None
     if is_job(target, live.selector):
         from gpufleet_cli.commands.live_target import gathered
 
@@ -47,12 +61,7 @@ def triage_of(
         if found.interrupted:
             raise KeyboardInterrupt
         return
-    if save is not None:
-        raise UsageError(
-            "--save is for a job in the cluster", hint="a target on disk is saved already"
-        )
-    if live.capture:
-        raise UsageError("--capture is for a job in the cluster", hint="nothing runs on disk")
+    _nothing_live(live, save)
     assert target is not None
     from gpufleet_cli.bundle import read_target
 
@@ -61,20 +70,41 @@ def triage_of(
     yield _triaged(read_target(target, follow_links=inputs.follow_links), numbers, as_of_ns)
 
 
+def _nothing_live(live: Live, save: str | None) -> None:
+    if save is not None:
+        raise UsageError(
+            "--save is for a job in the cluster", hint="a target on disk is saved already"
+        )
+    if live.capture:
+        raise UsageError("--capture is for a job in the cluster", hint="nothing runs on disk")
+
+
+def _of_parts(given: Sequence[str], numbers: JobNumbers, as_of_ns: int | None) -> Triage:
+    parts, gaps = read_parts(given)
+    found, read = triage_parts(parts, gaps, numbers, as_of_ns)
+    told(gaps)
+    _remember(found, read)
+    return found
+
+
 def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
     from gpufleet_cli.parsers.worker_pool import warm
 
     warm(len(read.evidences))
     from gpufleet_cli.triage import triage_target
 
-    with shown(len(read.evidences)) as told:
-        found = triage_target(read, numbers, as_of_ns=as_of_ns, told=told)
+    with shown(len(read.evidences)) as progress:
+        found = triage_target(read, numbers, as_of_ns=as_of_ns, told=progress)
+    _remember(found, read)
+    return found
+
+
+def _remember(found: Triage, read: Target) -> None:
     if keeps_state():
         from gpufleet_cli.live.name_cache import remember_ranks
 
         remember_ranks(one.rank for one in found.ranks)
         _keep(found, read)
-    return found
 
 
 def _keep(found: Triage, read: Target) -> None:

@@ -9,7 +9,7 @@ import typer
 from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import Inputs, one_of
 from gpufleet_cli.commands.output import emit, look
-from gpufleet_cli.commands.target import TargetArgument, triage_of
+from gpufleet_cli.commands.target import TARGET_HELP, triage_of
 from gpufleet_cli.errors import ExitCode, UsageError
 from gpufleet_cli.render import FORMATS, render
 from gpufleet_cli.settings import Settings
@@ -28,7 +28,14 @@ DETAILED = {
 
 def triage(
     *,
-    target: TargetArgument = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TARGET",
+            help=f"{TARGET_HELP} Also s3://..., and parts of `gpufleet summarise`.",
+            show_default=False,
+        ),
+    ] = None,
     live: Live,
     inputs: Inputs,
     brief: Annotated[
@@ -54,7 +61,7 @@ def triage(
     output = one_of(settings.output, tuple(FORMATS))
     if brief and output != "text":
         raise UsageError("--brief is plain text", hint="leave out -o")
-    with triage_of(target, inputs, live, settings, save) as found:
+    with triage_of(targets or None, inputs, live, settings, save) as found:
         if brief:
             from gpufleet_cli.render.brief import render as render_brief
 

@@ -127,7 +127,8 @@ class LineReader:
         plan, found = plan_for(sample)
         self._unwrapped_before = dict(zip(sample, found, strict=True))
         owns = [program.read(one.text or " ", near_ns=one.ns) for one in found]
-        self.year_known, near = _near(sample, found, owns, near_ns)
+        self.year_known, near, self._is_given = _near(sample, found, owns, near_ns)
+        self.year_given = self._is_given and any(own is not None and own.yearless for own in owns)
         shift = collector.shift_ns(_pairs(found, owns))
         self.plan = plan._replace(near_ns=near, shift_ns=shift)
         self.has_times = any(one.ns is not None for one in found) or any(
@@ -348,6 +349,8 @@ class LineReader:
             near = plan.near_ns if ns is None else ns
             own = program.read(rest, near_ns=near)
             if own is not None:
+                if ns is None and own.yearless and self._is_given:
+                    self.year_given = True
                 ns, stated = _better((ns, stated), coarse, own, plan.shift_ns)
                 whos = _with_own(whos, own.who)
             elif ns is not None and not stated:
@@ -409,20 +412,23 @@ def _near(
     found: Sequence[Unwrapped],
     owns: Sequence[program.Own | None],
     given: int | None,
-) -> tuple[bool, int | None]:
-    """A time close to this stream's for stamps without a year, and whether it has a year for sure."""
+) -> tuple[bool, int | None, bool]:
+    """Whether this stream has a year for sure, a time close to it for stamps without one, and whether that
+    time is none of its own."""
     stand_in: int | None = None
     for one, own in zip(found, owns, strict=True):
         if one.ns is not None:
-            return True, one.ns
+            return True, one.ns, False
         if own is not None and own.ns is not None:
-            return True, own.ns
+            return True, own.ns, False
         if own is not None and own.yearless and stand_in is None:
             stand_in = program.yearless_start(one.text or " ")
     if stand_in is None:
-        return True, given
-    anywhere = next((s.ns for line in sample if (s := _stamp_in(line)) is not None), given)
-    return (True, anywhere) if anywhere is not None else (False, stand_in)
+        return True, given, True
+    anywhere = next((s.ns for line in sample if (s := _stamp_in(line)) is not None), None)
+    if anywhere is not None:
+        return True, anywhere, False
+    return given is not None, stand_in if given is None else given, True
 
 
 def _stamp_in(line: str) -> Stamp | None:

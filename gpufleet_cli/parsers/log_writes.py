@@ -73,11 +73,13 @@ class Account:
 
 
 class StreamEnd(NamedTuple):
-    """What is true of all speakers of a stream: how its bytes end, and whether ranks are kept out."""
+    """What is true of all speakers of a stream: how its bytes end, and whether ranks are kept out,
+    and where the year is from."""
 
     cut: bool
     buffered: bool
     rank_filtered: bool
+    year_given: bool
 
 
 def event_of(fact: Fact, pos: int) -> Event | None:
@@ -123,6 +125,7 @@ def writes_of(account: Account, end: StreamEnd) -> Writes | None:
         complained=complaint is not None,
         path=last.path,
         rank_filtered=end.rank_filtered,
+        year_given=end.year_given,
     )
 
 

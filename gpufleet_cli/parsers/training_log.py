@@ -61,6 +61,8 @@ _OTHER_FILES = re.compile(
     r"(?:^|/)(?:README|LICENSE|Makefile|Dockerfile)[^/]*$"
 )
 
+NO_YEAR = "no time in it has a year; its times are only relative"
+
 
 def matches(path: str, head: bytes) -> bool:
     """Any text that is not surely another format: kernel logs, dumps, lists, tables, metrics."""
@@ -113,7 +115,7 @@ def parse_stream(files: Sequence[Evidence], *, near_ns: int | None = None) -> li
     stream = LogStream(pages, reader)
     stream.read()
     if not reader.year_known:
-        facts.append(_gap(pages[0].path, "no time in it has a year; its times are only relative"))
+        facts.append(_gap(pages[0].path, NO_YEAR))
     end = _end_of(files[-1], pages[-1])
     return [
         *facts,
@@ -143,10 +145,10 @@ def _gap(path: str, why: str) -> Gap:
 def _end_of(last: Evidence, page: Page) -> StreamEnd:
     """Whether the stream ends inside a line, and whether that looks like an unflushed buffer."""
     if page.entries or not page.data:
-        return StreamEnd(False, False, False)
+        return StreamEnd(False, False, False, False)
     cut = not page.data.endswith(b"\n")
     size = last.size_bytes if last.file is not None else len(last.read())
-    return StreamEnd(cut, cut and size > 0 and size % 4096 == 0, False)
+    return StreamEnd(cut, cut and size > 0 and size % 4096 == 0, False, False)
 
 
 def _accounts(stream: LogStream, *, cut: bool, end: StreamEnd) -> Iterator[Fact]:
@@ -154,7 +156,8 @@ def _accounts(stream: LogStream, *, cut: bool, end: StreamEnd) -> Iterator[Fact]
         yield joined(stream.accounts[speaker].speaker, total_steps, found)
     for account in stream.accounts.values():
         filtered = _is_filtered(stream, account.speaker)
-        writes = writes_of(account, StreamEnd(cut or end.cut, end.buffered, filtered))
+        given = stream.reader.year_given
+        writes = writes_of(account, StreamEnd(cut or end.cut, end.buffered, filtered, given))
         if writes is not None:
             yield writes
 
