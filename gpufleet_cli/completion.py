@@ -28,7 +28,7 @@ WITH_VALUE = frozenset(
         "--slowdown", "--hazard-per-hour", "--target", "--productive", "--wall",
         "--scheduling-goodput", "--runtime-goodput", "--program-goodput", "--failures-per-hour",
         "--repair", "--stock-out", "--rack-nodes", "--nodes", "--availability",
-        "--slow-probability", "--events", "--days", "--shard", "--under",
+        "--slow-probability", "--events", "--days", "--shard", "--under", "--scheduler",
     }
 )  # fmt: skip
 _BY_OPTION = {

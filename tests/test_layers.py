@@ -59,6 +59,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "yaml": ("live/access", "render/structured", "operate/preflight", "parsers/kubernetes_yaml"),
     "fsspec": ("live/shared_files",),
     "obstore": ("live/shared_files",),
+    "distributed": ("operate/fleet/on_dask",),
     "socks": ("live/exec_socket",),
     "dateutil": ("timestamps",),
     "typer": ("cli", "commands/"),

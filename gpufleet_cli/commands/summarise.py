@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpufleet_cli.commands.fleet_target import is_url
 from gpufleet_cli.commands.options import one_of
 from gpufleet_cli.commands.output import emit
 from gpufleet_cli.errors import ExitCode, TargetError, UsageError
@@ -94,8 +95,8 @@ def _chosen(shard: str | None) -> tuple[int, int]:
 
 
 def _part(place: str, chosen: tuple[int, int], under: str | None, *, follow_links: bool) -> Part:
-    if "://" in place:
-        raise UsageError("no places yet")
+    if is_url(place):
+        return _part_of_place(place, chosen, under)
     from gpufleet_cli.bundle import read_target
     from gpufleet_cli.operate.fleet.shards import File, share
     from gpufleet_cli.reason import parts
@@ -107,6 +108,19 @@ def _part(place: str, chosen: tuple[int, int], under: str | None, *, follow_link
         target = _moved(target, under)
         own = {f"{under}/{name}" for name in own}
     return parts.part_of(target, [one for one in target.evidences if one.path in own])
+
+
+def _part_of_place(place: str, chosen: tuple[int, int], under: str | None) -> Part:
+    from gpufleet_cli.operate.fleet.places import Order, listing, read_shard
+    from gpufleet_cli.operate.fleet.shards import share
+
+    if under is not None:
+        raise UsageError(
+            "--under is for a folder of this machine", hint="give the place that holds all of it"
+        )
+    found = listing(place)
+    files = share(found.files, *chosen)
+    return read_shard(Order(location=place, files=files, keep_content=True), found.gaps)
 
 
 def _moved(target: Target, under: str) -> Target:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpufleet_cli.commands.fleet_target import is_url
 from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import Inputs
 from gpufleet_cli.commands.output import say
@@ -42,6 +43,7 @@ def triage_of(
     live: Live,
     settings: Settings,
     save: str | None = None,
+    scheduler: str | None = None,
 ) -> Iterator[Triage]:
     """Read the target and triage it; a job of the cluster is gathered first. Ctrl-C while it is gathered
     ends the gathering alone, and is raised once the caller has told what there was."""
@@ -49,9 +51,23 @@ def triage_of(
     given = [targets] if isinstance(targets, str) else list(targets or ())
     if live.selector is None and are_parts(given):
         _nothing_live(live, save)
+        if scheduler is not None:
+            raise UsageError(
+                "--scheduler is for a place that workers read", hint="parts are merged here"
+            )
         yield _of_parts(given, numbers, as_of_ns)
         return
     target = given[0] if given else None
+    if live.selector is None and target is not None and (scheduler is not None or is_url(target)):
+        _nothing_live(live, save)
+        from gpufleet_cli.commands.fleet_target import triage_place
+
+        triage, read, interrupted = triage_place(target, scheduler, settings, numbers, as_of_ns)
+        _remember(triage, read)
+        yield triage
+        if interrupted:
+            raise KeyboardInterrupt
+        return
     if is_job(target, live.selector):
         from gpufleet_cli.commands.live_target import gathered
 

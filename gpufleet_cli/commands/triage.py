@@ -52,6 +52,14 @@ def triage(
         str | None,
         typer.Option("--save", metavar="BUNDLE", help="Keep what a job in the cluster left, here."),
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Dask workers read the files: tcp://..., tls://.... Else this machine does.",
+        ),
+    ] = None,
     settings: Settings,
 ) -> int:
     """Say which rank stopped a job, what is under it, and what to do.
@@ -61,7 +69,7 @@ def triage(
     output = one_of(settings.output, tuple(FORMATS))
     if brief and output != "text":
         raise UsageError("--brief is plain text", hint="leave out -o")
-    with triage_of(targets or None, inputs, live, settings, save) as found:
+    with triage_of(targets or None, inputs, live, settings, save, scheduler) as found:
         if brief:
             from gpufleet_cli.render.brief import render as render_brief
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlsplit
 
 from gpufleet_cli.errors import SourceError, UsageError
@@ -23,6 +23,7 @@ from gpufleet_cli.plain_text import visible
 
 EXTRA = "object-store"
 PAGE = 1000
+_PIECE = 1 << 20
 ANSWER_S = 20.0
 CONNECT_S = 5.0
 RETRIES = 2
@@ -56,6 +57,12 @@ class Shelf(Protocol):
         """Files whose names begin so, not those of folders below. SourceError in one line, NotListed
         where more than `most` names would have to be gone through."""
 
+    def below(self, most: int) -> Iterator[Entry]:
+        """All files, those of folders below by their path, in any order; else as `entries`."""
+
+    def save(self, name: str, into: BinaryIO, most_bytes: int) -> bool:
+        """Write one file's bytes, piece by piece; False where it is not there. Else as `read`."""
+
     def read(self, name: str, most_bytes: int) -> tuple[Entry, bytes] | None:
         """One file, None where it is not there. SourceError in one line, also for one too large."""
 
@@ -66,6 +73,8 @@ class Place:
 
     folder: str
     stem: str
+    option: str = "--dumps"
+    """What the location stands behind, for messages."""
 
     @property
     def shown(self) -> str:
@@ -77,22 +86,33 @@ class Place:
 
 def place_of(location: str) -> Place:
     """The folder and how its dumps begin. UsageError for what holds a secret or can be no prefix."""
-    parts = urlsplit(location)
-    where = shown_url(location)
-    if parts.query or parts.fragment:
-        raise UsageError(
-            f"--dumps {where}?...: a signed URL opens one file, and dumps are one a rank",
-            hint="give the place without ?... and its credentials by the usual variables",
-        )
-    if parts.password is not None:
-        raise UsageError(
-            f"--dumps {where}: credentials do not belong into the location",
-            hint="set the usual variables, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-        )
+    refuse_secrets(location, "--dumps", "dumps are one a rank")
     folder, _, stem = location.rpartition("/")
     if folder.endswith(":/"):  # s3://bucket: all that lies in it
         folder, stem = location, ""
     return Place(folder=folder, stem=stem)
+
+
+def folder_of(location: str, option: str) -> Place:
+    """A location as a folder, with or without a slash at its end."""
+    refuse_secrets(location, option, "an incident is many")
+    return Place(folder=location.rstrip("/"), stem="", option=option)
+
+
+def refuse_secrets(location: str, option: str, many: str) -> None:
+    """UsageError for a location that holds a signature or a password."""
+    parts = urlsplit(location)
+    where = f"{option} {shown_url(location)}".lstrip()
+    if parts.query or parts.fragment:
+        raise UsageError(
+            f"{where}?...: a signed URL opens one file, and {many}",
+            hint="give the place without ?... and its credentials by the usual variables",
+        )
+    if parts.password is not None:
+        raise UsageError(
+            f"{where}: credentials do not belong into the location",
+            hint="set the usual variables, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        )
 
 
 def lacking(location: str) -> str | None:
@@ -134,7 +154,7 @@ class _Objects:
                 },
             )
         except _failures(ValueError) as exc:
-            raise UsageError(f"--dumps {place.shown}: {_told(exc)}") from exc
+            raise UsageError(f"{place.option} {place.shown}: {_told(exc)}".lstrip()) from exc
 
     def entries(self, stem: str, most: int) -> Iterator[Entry]:
         seen = 0
@@ -152,6 +172,35 @@ class _Objects:
                     raise NotListed(f"over {most:,} files begin so")
         except _failures() as exc:
             raise _error(exc) from exc
+
+    def below(self, most: int) -> Iterator[Entry]:
+        seen = 0
+        try:
+            for page in self._store.list(chunk_size=PAGE):
+                for one in page:
+                    yield Entry(
+                        name=str(one["path"]), size=one["size"], modified=one["last_modified"]
+                    )
+                seen += len(page)
+                if seen > most:
+                    raise NotListed(f"over {most:,} files")
+        except _failures() as exc:
+            raise _error(exc) from exc
+
+    def save(self, name: str, into: BinaryIO, most_bytes: int) -> bool:
+        try:
+            found = self._store.get(name)
+            if found.meta["size"] > most_bytes:
+                raise SourceError(f"over {most_bytes >> 20:,} MB: not read")
+            for piece in found.stream(min_chunk_size=_PIECE):
+                into.write(piece)
+        except FileNotFoundError as exc:
+            if "NoSuchBucket" in str(exc):
+                raise _error(exc) from exc
+            return False
+        except _failures() as exc:
+            raise _error(exc) from exc
+        return True
 
     def read(self, name: str, most_bytes: int) -> tuple[Entry, bytes] | None:
         try:
@@ -221,9 +270,13 @@ class _Files:
                 f"{place.folder}/", use_listings_cache=False
             )
         except ImportError as exc:
-            raise UsageError(f"--dumps {scheme}://...: {one_line(str(exc))}") from exc
+            raise UsageError(
+                f"{place.option} {scheme}://...: {one_line(str(exc))}".lstrip()
+            ) from exc
         except (ValueError, OSError) as exc:
-            raise UsageError(f"--dumps {place.shown}: {one_line(str(exc))}") from exc
+            raise UsageError(
+                f"{place.option} {place.shown}: {one_line(str(exc))}".lstrip()
+            ) from exc
         self._folder = folder.rstrip("/")
 
     def entries(self, stem: str, most: int) -> Iterator[Entry]:
@@ -241,6 +294,39 @@ class _Files:
             name = str(one["name"]).rstrip("/").rpartition("/")[2]
             if one.get("type") == "file" and name.startswith(stem):
                 yield Entry(name=name, size=one.get("size"), modified=_time_of(one))
+
+    def below(self, most: int) -> Iterator[Entry]:
+        try:
+            found = self._system.find(self._folder or "/", detail=True)
+        except FileNotFoundError:
+            return
+        except PermissionError as exc:
+            raise NotListed(_os_words(exc)) from exc
+        except OSError as exc:
+            raise SourceError(_os_words(exc)) from exc
+        if len(found) > most:
+            raise NotListed(f"over {most:,} files")
+        for path, one in found.items():
+            name = str(path).removeprefix(self._folder).lstrip("/")
+            if one.get("type") == "file" and name:
+                yield Entry(name=name, size=one.get("size"), modified=_time_of(one))
+
+    def save(self, name: str, into: BinaryIO, most_bytes: int) -> bool:
+        try:
+            with self._system.open(f"{self._folder}/{name}", "rb") as source:
+                size = 0
+                while piece := source.read(_PIECE):
+                    size += len(piece)
+                    if size > most_bytes:
+                        raise SourceError(f"over {most_bytes >> 20:,} MB: not read")
+                    into.write(piece)
+        except FileNotFoundError:
+            return False
+        except PermissionError as exc:
+            raise NotListed(_os_words(exc)) from exc
+        except OSError as exc:
+            raise SourceError(_os_words(exc)) from exc
+        return True
 
     def read(self, name: str, most_bytes: int) -> tuple[Entry, bytes] | None:
         path = f"{self._folder}/{name}"
