@@ -137,9 +137,9 @@ class _Found:
         self.gap(path, f"over {MEMBER_LIMIT:,} files: this one and those behind it are not read")
         return True
 
-    def target(self, name: str) -> Target:
+    def target(self, name: str, *, may_be_empty: bool = False) -> Target:
         path, manifest = _manifest(self.evidences)
-        if not self.evidences and not self.gaps and manifest is None:
+        if not (may_be_empty or self.evidences or self.gaps or manifest is not None):
             self.gap(name, "no file in it", "logs of all ranks, and Flight Recorder dumps")
         evidences = tuple(self.evidences[path] for path in sorted(self.evidences))
         return replace(described(name, evidences, self.gaps, manifest), manifest_path=path)
@@ -179,7 +179,7 @@ def listed(files: Iterable[tuple[Path, str]], name: str) -> Target:
         )
         if head is not None:
             _add_file(place, path, head, place.stat().st_size, found)
-    return found.target(name)
+    return found.target(name, may_be_empty=True)
 
 
 # --- Folders --------------------------------------------------------------------------------------

@@ -178,9 +178,9 @@ class _Objects:
         try:
             for page in self._store.list(chunk_size=PAGE):
                 for one in page:
-                    yield Entry(
-                        name=str(one["path"]), size=one["size"], modified=one["last_modified"]
-                    )
+                    name = str(one["path"])
+                    if name and not name.endswith("/"):  # consoles make objects of folders
+                        yield Entry(name=name, size=one["size"], modified=one["last_modified"])
                 seen += len(page)
                 if seen > most:
                     raise NotListed(f"over {most:,} files")

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from gpufleet_cli.errors import GpufleetError
 from gpufleet_cli.operate.fleet import tasks
+from gpufleet_cli.operate.fleet.places import Order
 from gpufleet_cli.operate.fleet.tasks import Receipt
 
 TRIES = 3
@@ -68,6 +69,7 @@ class Local:
         self.done: queue.SimpleQueue[Done] = queue.SimpleQueue()
         self.slots = 2 if (os.cpu_count() or 1) > 1 else 1
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="shard")
+        self._children = tasks.Children()
         self._parts: dict[int, bytes] = {}
         self._running: list[Future[None]] = []
 
@@ -78,7 +80,7 @@ class Local:
         why = ""
         for _ in range(TRIES):
             try:
-                part = tasks.summarise_shard(order)
+                part = tasks.summarised(Order.decode(order), self._children)
                 receipt = tasks.receipt_of(part)
             except (GpufleetError, OSError) as exc:
                 why = getattr(exc, "message", str(exc))
@@ -99,4 +101,5 @@ class Local:
     def close(self) -> None:
         for one in self._running:
             one.cancel()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._children.close()
+        self._pool.shutdown(cancel_futures=True)

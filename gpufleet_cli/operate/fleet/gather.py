@@ -97,26 +97,27 @@ def _round(
     engine: Engine, orders: dict[int, Order], until: float | None, told: Told | None
 ) -> _Round:
     """Send shards out and wait for their receipts."""
-    receipts: dict[int, Receipt] = {}
-    failed: dict[int, str] = {}
+    done: dict[int, Receipt | str] = {}
     interrupted = False
     try:
         for number, order in orders.items():
             engine.submit(number, order.encode())
         for number, found in _coming(engine, len(orders), until):
-            if isinstance(found, str):
-                failed[number] = found
-            else:
-                receipts[number] = found
+            done[number] = found
             if told is not None:
                 told(len(orders[number].files))
         why = engine.trouble() or "not there by the deadline"
     except KeyboardInterrupt:
         interrupted, why = True, "interrupted"
-    for number in orders:
-        if number not in receipts:
-            failed.setdefault(number, why)
-    return _Round(receipts, failed, interrupted)
+        while not engine.done.empty():
+            number, found = engine.done.get()
+            done[number] = found
+    found_or_why = {number: done.get(number, why) for number in orders}
+    return _Round(
+        {number: one for number, one in found_or_why.items() if not isinstance(one, str)},
+        {number: one for number, one in found_or_why.items() if isinstance(one, str)},
+        interrupted,
+    )
 
 
 def _coming(engine: Engine, count: int, until: float | None) -> Iterator[tuple[int, Receipt | str]]:

@@ -158,8 +158,7 @@ def _target(order: Order, own: Path) -> Target:
         raise Unreachable(next(iter(refused)))
     target = listed(had, visible(unquote(name)) or "incident")
     gaps = [_gap(names, why) for why, names in sorted(refused.items())]
-    own_gaps = () if target.gaps and not target.evidences and not had else target.gaps
-    return replace(target, gaps=(*own_gaps, *gaps))
+    return replace(target, gaps=(*target.gaps, *gaps))
 
 
 def _fetched(

@@ -10,7 +10,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from gpufleet_cli.errors import SourceError
@@ -37,11 +38,12 @@ class ShardLost(SourceError):
 
 def summarise_shard(order: bytes) -> bytes:
     """A shard's part. ShardLost where none of its files could be had: the engine tries again."""
-    return _summarised(Order.decode(order))
+    return summarised(Order.decode(order), Children())
 
 
-def _summarised(order: Order) -> bytes:
-    done = _child(order)
+def summarised(order: Order, read: Callable[[Order], bytes | str]) -> bytes:
+    """The part of what can be read; `read` gives a part, or why it ended without one."""
+    done = read(order)
     if isinstance(done, bytes):
         return done
     split = pieces(order.files)
@@ -51,7 +53,7 @@ def _summarised(order: Order) -> bytes:
             replace(order, files=tuple(file for piece in some for file in piece))
             for some in (split[:half], split[half:])
         ]
-        return merge_parts([_summarised(one) for one in halves])
+        return merge_parts([summarised(one, read) for one in halves])
     gaps = [_gap(file.name, done) for file in order.files]
     return parts.encode(parts.empty(order.location.rstrip("/").rpartition("/")[2], gaps))
 
@@ -61,25 +63,48 @@ def _gap(name: str, why: str) -> Gap:
     return Gap(what=f"file {shown}", why=why, origin=Origin(path=shown))
 
 
-def _child(order: Order) -> bytes | str:
-    """The part that a child made, or why it ended without one."""
-    here, there = os.pipe()
-    try:
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gpufleet_cli.operate.fleet.child", str(here)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=(here,),
-            start_new_session=True,
-        )
-        os.close(here)
-        here = -1
-        return _answer(child, order)
-    finally:
-        os.close(there)
-        if here >= 0:
-            os.close(here)
+class Children:
+    """Reads shards in child processes; `close` ends those that run, and lets none begin."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._closed = False
+
+    def __call__(self, order: Order) -> bytes | str:
+        """The part that a child made, or why it ended without one."""
+        if self._closed:
+            raise ShardLost("interrupted")
+        here, there = os.pipe()
+        with os.fdopen(there, "wb"):  # its end is what tells the child that nobody waits
+            try:
+                child = _started(here)
+            finally:
+                os.close(here)
+            self._running.add(child)
+            try:
+                done = _answer(child, order)
+            finally:
+                self._running.discard(child)
+        if self._closed:
+            raise ShardLost("interrupted")
+        return done
+
+    def close(self) -> None:
+        """End all of them."""
+        self._closed = True
+        for child in tuple(self._running):
+            _kill(child)
+
+
+def _started(pipe: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "gpufleet_cli.operate.fleet.child", str(pipe)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=(pipe,),
+        start_new_session=True,
+    )
 
 
 def _answer(child: subprocess.Popen[bytes], order: Order) -> bytes | str:
@@ -87,11 +112,9 @@ def _answer(child: subprocess.Popen[bytes], order: Order) -> bytes | str:
     try:
         out, err = child.communicate(order.encode(), timeout=PATIENCE_S + size / SLOWEST)
     except subprocess.TimeoutExpired:
-        _end(child)
+        _kill(child)
+        child.communicate()
         return "it never ends"
-    except BaseException:
-        _end(child)
-        raise
     said = visible(err.decode("utf-8", "replace").strip().rpartition("\n")[2])[:200]
     if child.returncode == 0:
         return out
@@ -101,9 +124,10 @@ def _answer(child: subprocess.Popen[bytes], order: Order) -> bytes | str:
     return f"reading it ended the reader{killed}"
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    os.killpg(child.pid, signal.SIGKILL)
-    child.communicate()
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """The child and all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def receipt_of(part: bytes) -> Receipt:
