@@ -22,7 +22,7 @@ from gpufleet_cli.plain_text import visible
 from gpufleet_cli.reason import parts
 from gpufleet_cli.reason.parts import Part
 
-SMALLEST, LARGEST = 16 << 20, 256 << 20
+SMALLEST, LARGEST = 64 << 20, 256 << 20
 A_SLOT = 4
 """So many shards for each that an engine works on at a time: a slow one holds nobody up for long."""
 POLL_S = 1.0
