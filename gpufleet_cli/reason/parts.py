@@ -19,6 +19,7 @@ import struct
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -270,7 +271,13 @@ def _split_logs(part: Part) -> Iterator[Gap]:
 
 
 def summary_of(part: Part, *, strict: bool = False) -> Summary:
-    """All facts. A file whose bytes cannot be read costs itself."""
+    """All facts. A file whose bytes cannot be read costs itself; MemoryError where they take more than
+    facts do."""
+    with limited_memory(_memory_for(sum(len(frame.facts) for frame in part.frames))):
+        return _summary_of(part, strict=strict)
+
+
+def _summary_of(part: Part, *, strict: bool) -> Summary:
     hint_ns = narrow(part.hint_ns)
     stale = {
         paths.hints(frame.path).stream
@@ -375,11 +382,12 @@ def encode(part: Part) -> bytes:
     return MAGIC + head + packed
 
 
-def decode(data: bytes) -> Part:
-    """A part again; NoPart with the reason for all else."""
+def decode(data: bytes, *, is_ours: bool = False) -> Part:
+    """A part again; NoPart with the reason for all else. `is_ours`: a child of this process made it, so that
+    the limit of memory, which holds for all threads of a process, is left alone."""
     packed, size = _checked(data)
     try:
-        with limited_memory(_LEAST_MEMORY + _MEMORY_PER_BYTE * size):
+        with nullcontext() if is_ours else limited_memory(_memory_for(size)):
             part = _decoder.decode(_unpacked(packed, size, "it"))
             _check(part)
             return part
@@ -387,6 +395,11 @@ def decode(data: bytes) -> Part:
         raise NoPart("it asks for more memory than a part may use") from None
     except (msgspec.MsgspecError, NotFacts, RecursionError, UnicodeDecodeError) as exc:
         raise NoPart(f"what is in it is no summary ({exc})"[:160]) from exc
+
+
+def _memory_for(size: int) -> int:
+    """What so many bytes of facts may take when they are facts."""
+    return _LEAST_MEMORY + _MEMORY_PER_BYTE * size
 
 
 def _checked(data: bytes) -> tuple[bytes, int]:

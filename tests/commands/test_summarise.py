@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
+import struct
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpufleet_cli.bundle import read_target
 from gpufleet_cli.cli import main
 from gpufleet_cli.commands import parts_target
-from gpufleet_cli.reason import parts
+from gpufleet_cli.facts import Gap
+from gpufleet_cli.reason import fact_wire, parts
 
 RUN_7 = Path(__file__).parents[2] / "fixtures" / "train-run-7"
 
@@ -117,6 +121,28 @@ def test_a_part_that_breaks_the_reasoning_costs_itself(
 
     triage, _ = parts_target.triage_parts(found, gaps, JobNumbers(source="flag"), None)
     assert [gap for gap in triage.missing if "ZeroDivisionError" in gap.why]
+
+
+def test_facts_that_fill_the_memory_cost_their_part(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million empty gaps are seven megabytes as bytes and two hundred as objects: bounded by the kernel."""
+    monkeypatch.setattr(parts, "_LEAST_MEMORY", 48 << 20)
+    made = [tmp_path / f"{n}.part" for n in range(2)]
+    run(capsys, "summarise", small, "--to", made[0])
+    part = parts.decode(made[0].read_bytes())
+    one = fact_wire.write([(0, [Gap(what="", why="")])])
+    many = one[:3] + b"\xdd" + struct.pack(">I", 1_200_000) + one[4:] * 1_200_000
+    frame = msgspec.structs.replace(
+        part.frames[0], path="bomb.log", facts=many, content=random.Random(1).randbytes(200_000)
+    )
+    bomb = msgspec.structs.replace(part, name="bomb", frames=(frame,))
+    made[1].write_bytes(parts.encode(bomb))
+    code, out, _ = run(capsys, "triage", *made, "-o", "json")
+    assert code in (0, 3)
+    missing = {one["what"]: one["why"] for one in json.loads(out)["missing_evidence"]}
+    assert "MemoryError" in missing["part bomb, 1 files"]
+    assert len(json.loads(out)["ranks"]) == 4
 
 
 def test_mistakes_are_one_line(

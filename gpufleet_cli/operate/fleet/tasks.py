@@ -132,7 +132,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 def receipt_of(part: bytes) -> Receipt:
     """What the client has to know of a part that stays where it is."""
-    found = parts.decode(part)
+    found = parts.decode(part, is_ours=True)
     taken = {narrow(frame.near_ns) for frame in found.frames if frame.year_given}
     near = tuple(sorted(taken, key=lambda ns: (ns is not None, ns)))
     return narrow(found.hint_ns), near, len(found.frames), len(part)
@@ -142,7 +142,7 @@ def merge_parts(some: Sequence[bytes]) -> bytes:
     """One part of several."""
     if len(some) == 1:
         return some[0]
-    return parts.encode(parts.merge(map(parts.decode, some)))
+    return parts.encode(parts.merge(parts.decode(one, is_ours=True) for one in some))
 
 
 def made_by() -> str:
