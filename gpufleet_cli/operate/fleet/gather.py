@@ -65,7 +65,8 @@ def gather(
     deadline_s: float | None = None,
     told: Told | None = None,
 ) -> Gathered:
-    """The parts of all files of a listing. TargetError where nothing came."""
+    """The parts of all files of a listing. TargetError where nothing came, KeyboardInterrupt where nothing had
+    come when somebody pressed Ctrl-C."""
     until = None if deadline_s is None else time.monotonic() + deadline_s
     shards = shards_of(listing.files, engine.slots)
     orders = [Order(location=location, files=files) for files in shards]
@@ -82,6 +83,8 @@ def gather(
     had = sorted(set(receipts) - set(failed))
     found, moved, lost = _taken(engine, had, receipts)
     gaps = [*listing.gaps, *(_gap(shards[n], why) for n, why in sorted(failed.items())), *lost]
+    if not found and (first.interrupted or again.interrupted):
+        raise KeyboardInterrupt
     if not found:
         raise TargetError(f"{listing.shown}: {gaps[-1].why if gaps else 'nothing came'}")
     return Gathered(
