@@ -23,6 +23,19 @@ MAGIC = b"gpufleet part\n"
 SETTLES = "what the files in it say"
 
 
+def expanded(targets: Sequence[str]) -> list[str]:
+    """The parts in a folder that holds nothing else, in place of the folder."""
+    if len(targets) != 1 or not Path(targets[0]).is_dir():
+        return list(targets)
+    try:
+        inside = sorted(one for one in Path(targets[0]).iterdir() if not one.name.startswith("."))
+    except OSError:
+        return list(targets)
+    if inside and all(one.suffix == ".part" for one in inside) and _is_part(str(inside[0])):
+        return [str(one) for one in inside]
+    return list(targets)
+
+
 def are_parts(targets: Sequence[str]) -> bool:
     """Whether these files are parts. Several targets that are none are a mistake."""
     kinds = [_is_part(target) for target in targets]

@@ -13,7 +13,13 @@ from gpufleet_cli.commands.fleet_target import is_url
 from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import Inputs
 from gpufleet_cli.commands.output import say
-from gpufleet_cli.commands.parts_target import are_parts, read_parts, told, triage_parts
+from gpufleet_cli.commands.parts_target import (
+    are_parts,
+    expanded,
+    read_parts,
+    told,
+    triage_parts,
+)
 from gpufleet_cli.commands.progress import shown
 from gpufleet_cli.errors import UsageError
 from gpufleet_cli.settings import Settings, keeps_state
@@ -48,7 +54,7 @@ def triage_of(
     """Read the target and triage it; a job of the cluster is gathered first. Ctrl-C while it is gathered
     ends the gathering alone, and is raised once the caller has told what there was."""
     numbers, as_of_ns = inputs.numbers(), inputs.as_of_ns()
-    given = [targets] if isinstance(targets, str) else list(targets or ())
+    given = expanded([targets] if isinstance(targets, str) else list(targets or ()))
     if live.selector is None and are_parts(given):
         _nothing_live(live, save)
         if scheduler is not None:

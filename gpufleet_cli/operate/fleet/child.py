@@ -12,25 +12,25 @@ import signal
 import sys
 import threading
 
-from gpufleet_cli.errors import GpufleetError
+from gpufleet_cli.errors import GpufleetError, ParseError
 from gpufleet_cli.plain_text import visible
 
 UNREACHABLE = 75
-"""Exit status: nothing of the shard could be had. The reason is on standard error."""
+"""Exit status: nothing of the shard could be had, here and now. The reason is on standard error."""
 
 
 def main() -> int:
     """Read the order, write the part."""
-    from gpufleet_cli.operate.fleet.places import Order, Unreachable, read_shard
+    from gpufleet_cli.operate.fleet.places import Order, read_shard
     from gpufleet_cli.reason.parts import encode
 
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     try:
         part = encode(read_shard(Order.decode(sys.stdin.buffer.read())))
-    except Unreachable as exc:
-        return _said(exc, UNREACHABLE)
-    except GpufleetError as exc:
+    except ParseError as exc:  # too much for one part: half of it may do
         return _said(exc, int(exc.exit_code))
+    except GpufleetError as exc:  # the place, or a package that is not here
+        return _said(exc, UNREACHABLE)
     sys.stdout.buffer.write(part)
     sys.stdout.buffer.flush()
     return 0

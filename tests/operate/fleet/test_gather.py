@@ -159,6 +159,14 @@ def test_a_file_that_ends_its_reader_costs_itself(place: str) -> None:
     assert [4, 2, 1, 1, 2] == asked
 
 
+def test_what_is_wrong_with_the_place_is_no_fault_of_a_file(place: str) -> None:
+    """A package that a worker lacks, a store that does not answer: the shard is tried again, not halved."""
+    files = listing(place).files
+    order = Order(location="nosuch://somewhere/run7", files=files)
+    with pytest.raises(tasks.ShardLost, match="nosuch"):
+        tasks.summarise_shard(order.encode())
+
+
 def test_orders_travel() -> None:
     """Any name that a store can hold, also one that is no Unicode."""
     files = (File(name="a b/\u00e9\udc80.log", size_bytes=5), File(name="../x", size_bytes=0))
