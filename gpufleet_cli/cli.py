@@ -26,6 +26,7 @@ from gpufleet_cli.commands.drill import drill
 from gpufleet_cli.commands.dumps import dumps
 from gpufleet_cli.commands.evict import evict
 from gpufleet_cli.commands.explain import explain
+from gpufleet_cli.commands.history import history
 from gpufleet_cli.commands.label_gangs import label_gangs
 from gpufleet_cli.commands.node import node, nodes
 from gpufleet_cli.commands.options import root_options, splice
@@ -43,7 +44,7 @@ from gpufleet_cli.plain_text import visible
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
 COMMANDS = (
     triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, evict, drain_check, label_gangs,
-    xid, doctor, preflight, drill, cache,
+    xid, doctor, preflight, drill, history, cache,
 )  # fmt: skip
 GROUPS = (cost,)
 """Commands with commands of their own: each makes its Typer app."""

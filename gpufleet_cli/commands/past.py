@@ -1,0 +1,137 @@
+"""The history as commands meet it: where it lies, at which rate healthy nodes fail, and a triage kept.
+
+A share that does not answer must cost nobody the report: the report is out before, and the history has
+some seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from gpufleet_cli.commands.output import say
+from gpufleet_cli.errors import GpufleetError, SourceError, UsageError
+from gpufleet_cli.plain_text import visible
+from gpufleet_cli.redact import redact
+from gpufleet_cli.settings import Settings, keeps_state
+
+if TYPE_CHECKING:
+    from gpufleet_cli.evidence import Target
+    from gpufleet_cli.history.folder import Kept
+    from gpufleet_cli.history.place import Place
+    from gpufleet_cli.history.record import Incident
+    from gpufleet_cli.node_card import FaultRate
+    from gpufleet_cli.verdict import Triage
+
+WAIT_S = 5.0
+"""So long a share may take with what nobody asked for."""
+DAYS = 29
+
+
+def context_of(settings: Settings) -> str | None:
+    """The context whose table of the settings file counts: the one asked for, else kubectl's current one."""
+    from gpufleet_cli.completion import current_context
+
+    if settings.context is not None:
+        return settings.context
+    environment = dict(os.environ)
+    chosen = settings.kubeconfig or environment.get("KUBECONFIG") or ""
+    return current_context(chosen, environment) or None
+
+
+def place_of(settings: Settings, context: str | None) -> Place:
+    from gpufleet_cli.history import place
+
+    return place.chosen(settings.history, context)
+
+
+def keep(found: Triage, read: Target, settings: Settings, *, is_verdict_shown: bool) -> None:
+    """The incident into the history, never at the cost of the command; and beside a verdict, on standard
+    error, what the history says of its nodes: no report ever depends on it."""
+    from gpufleet_cli.history import record
+    from gpufleet_cli.live.deadline import Deadline
+    from gpufleet_cli.live.threads import Beside
+
+    if not keeps_state():
+        return
+    own = record.of_triage(found, read.manifest, now_ns=time.time_ns())
+    if own is None:
+        return
+    try:
+        place = place_of(settings, own.context or context_of(settings))
+        rate = rate_of(None, own.context)
+        deadline = Deadline(WAIT_S)
+        kept = Beside(
+            lambda: _kept(place, own, rate, is_told=is_verdict_shown), deadline=deadline
+        ).result()
+        if kept is None:
+            raise SourceError(f"{place.folder}: no answer in {WAIT_S:g} s")
+    except OSError as exc:
+        say(_shown(f"not kept in the history: {place.folder}: {(exc.strerror or '').lower()}"))
+    except GpufleetError as exc:
+        say(_shown(f"not kept in the history: {exc.message}"))
+    else:
+        for line in kept:
+            say(_shown(line))
+
+
+def _kept(place: Place, own: Incident, rate: FaultRate, *, is_told: bool) -> list[str]:
+    from gpufleet_cli.history import folder, tally
+
+    whole = folder.keep(place.folder, own, is_own=place.is_own)
+    if not is_told or whole.at_ns is None or not whole.is_node_fault:
+        return []
+    since_ns = max(0, whole.at_ns - DAYS * 86_400 * 10**9)
+    before = folder.read(place.folder, since_ns=since_ns).incidents
+    return tally.beside_verdict(before, whole, rate)
+
+
+def _shown(line: str) -> str:
+    return visible(redact(line))
+
+
+def of_place(place: Place) -> Kept | None:
+    """What a folder holds, for a page that shows it among other things; None where it cannot be had in time."""
+    from gpufleet_cli.history import folder
+    from gpufleet_cli.live.deadline import Deadline
+    from gpufleet_cli.live.threads import Beside
+
+    try:
+        found = Beside(lambda: folder.read(place.folder), deadline=Deadline(WAIT_S)).result()
+        if found is not None:
+            return found
+        say(_shown(f"the history {place.folder} is not shown: no answer in {WAIT_S:g} s"))
+    except SourceError as exc:
+        say(_shown(exc.message))
+    return None
+
+
+# --- The rate of healthy nodes --------------------------------------------------------------------
+
+
+def stated_rate(text: str | None) -> float | None:
+    from gpufleet_cli.settings_file import NO_RATE, is_rate
+
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not is_rate(value):
+        told = f"--node-failures-per-day {visible(text)!r} is {NO_RATE}"
+        raise UsageError(told, hint="write 0.0065, which is one failure in 154 days")
+    return value
+
+
+def rate_of(stated: float | None, context: str | None) -> FaultRate:
+    """Flag over settings file over default."""
+    from gpufleet_cli import settings_file
+    from gpufleet_cli.node_card import FaultRate
+    from gpufleet_cli.repeats import USUAL
+
+    if stated is not None:
+        return FaultRate(stated, "flag")
+    of_file = settings_file.load().of(context).node_failures_per_day
+    return USUAL if of_file is None else FaultRate(of_file, "file")
