@@ -41,12 +41,24 @@ class HistoryRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offender:
-    """A node with two faults or more in four weeks. `named`: incidents that name it, in all."""
+    """A node with two faults or more in four weeks, or three incidents that single it out.
+
+    `test` is of its faults, None without any; it alone may flag. `singled_out` counts incidents in four weeks
+    for a fault of the node or a rank that was lost there for no known cause; `singled_out_chance` that any
+    node has as many where all are alike, None where the nodes are not counted. `named`: incidents that
+    name it, in all.
+    """
 
     node: str
     cluster: str | None
     named: int
-    test: RepeatTest
+    singled_out: int
+    singled_out_chance: float | None
+    test: RepeatTest | None
+
+    @property
+    def is_flagged(self) -> bool:
+        return self.test is not None and self.test.is_flagged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,9 @@ import typer
 
 from gpufleet_cli.commands.options import one_of, time_ns
 from gpufleet_cli.commands.output import emit, look, say
-from gpufleet_cli.commands.past import context_of, place_of, rate_of, stated_rate
+from gpufleet_cli.commands.past import context_of, place_of, rate_of, shown, stated_rate
 from gpufleet_cli.errors import ExitCode, TargetError, UsageError
 from gpufleet_cli.plain_text import visible
-from gpufleet_cli.redact import redact
 from gpufleet_cli.settings import Settings, keeps_state, parse_duration
 
 if TYPE_CHECKING:
@@ -129,12 +128,12 @@ def _card(
 
     kept: Kept = folder.read(place.folder)
     past = [one for one in kept.incidents if one.at_ns is None or one.at_ns <= now_ns]
-    shown = [one for one in past if wanted.has(one)]
+    chosen = [one for one in past if wanted.has(one)]
     span = tally.span_of(past, since_ns=wanted.since_ns, as_of_ns=now_ns)
     own = tally.own_rate(past, span, nodes) if rate.source == "default" else None
     used = rate if own is None else own[0]
     chance = repeats.chance_flagged(used.a_node_day)
-    found = tally.offenders(past, as_of_ns=now_ns, nodes=nodes, rate=used)
+    found = tally.offenders(past, as_of_ns=now_ns, nodes=nodes, rate=used, span=span)
     return HistoryCard(
         folder=str(place.folder),
         source=place.source,
@@ -142,7 +141,7 @@ def _card(
         kept=len(kept.incidents),
         from_ns=None if span is None else span.from_ns,
         from_first=wanted.since_ns is None,
-        rows=tally.rows(shown),
+        rows=tally.rows(chosen),
         offenders=tuple(one for one in found if wanted.node in (None, one.node)),
         rate=used,
         rate_interval90=None if own is None else own[1],
@@ -150,8 +149,8 @@ def _card(
         gpus=gpus,
         chance_flagged=chance,
         innocents=None if nodes is None else nodes * chance,
-        often=tally.how_often(shown, span, gpus),
-        fast=tally.how_fast(shown),
+        often=tally.how_often(chosen, span, gpus),
+        fast=tally.how_fast(chosen),
         not_read=tuple(Missing(what=one.name, why=one.why) for one in kept.not_read),
     )
 
@@ -169,13 +168,13 @@ def _add(bundles: Sequence[str], place: Place, output: str) -> int:
         try:
             kept = _imported(bundle, place)
         except TargetError as exc:
-            say(visible(redact(exc.message)))
+            say(shown(exc.message))
             failed = True
             continue
         told = None if kept is None else kept.id
         added.append({"bundle": bundle, "id": told, "kind": None if kept is None else kept.kind})
         if output == "text":
-            emit(visible(redact(_line(bundle, kept))) + "\n")
+            emit(shown(_line(bundle, kept)) + "\n")
     if output == "json":
         emit(json.dumps({"folder": str(place.folder), "added": added}, indent=2) + "\n")
     return ExitCode.UNREADABLE if failed else ExitCode.OK

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpufleet_cli.commands.output import say
 from gpufleet_cli.errors import GpufleetError, SourceError, UsageError
 from gpufleet_cli.plain_text import visible
-from gpufleet_cli.redact import redact
 from gpufleet_cli.settings import Settings, keeps_state
+from gpufleet_cli.timestamps import format_ns
 
 if TYPE_CHECKING:
     from gpufleet_cli.evidence import Target
@@ -68,12 +68,12 @@ def keep(found: Triage, read: Target, settings: Settings, *, is_verdict_shown: b
         if kept is None:
             raise SourceError(f"{place.folder}: no answer in {WAIT_S:g} s")
     except OSError as exc:
-        say(_shown(f"not kept in the history: {place.folder}: {(exc.strerror or '').lower()}"))
+        say(shown(f"not kept in the history: {place.folder}: {(exc.strerror or '').lower()}"))
     except GpufleetError as exc:
-        say(_shown(f"not kept in the history: {exc.message}"))
+        say(shown(f"not kept in the history: {exc.message}"))
     else:
         for line in kept:
-            say(_shown(line))
+            say(shown(line))
 
 
 def _kept(place: Place, own: Incident, rate: FaultRate, *, is_told: bool) -> list[str]:
@@ -87,7 +87,10 @@ def _kept(place: Place, own: Incident, rate: FaultRate, *, is_told: bool) -> lis
     return tally.beside_verdict(before, whole, rate)
 
 
-def _shown(line: str) -> str:
+def shown(line: str) -> str:
+    """A line that may hold what evidence or a person said, fit for a terminal."""
+    from gpufleet_cli.redact import redact
+
     return visible(redact(line))
 
 
@@ -101,10 +104,41 @@ def of_place(place: Place) -> Kept | None:
         found = Beside(lambda: folder.read(place.folder), deadline=Deadline(WAIT_S)).result()
         if found is not None:
             return found
-        say(_shown(f"the history {place.folder} is not shown: no answer in {WAIT_S:g} s"))
+        say(shown(f"the history {place.folder} is not shown: no answer in {WAIT_S:g} s"))
     except SourceError as exc:
-        say(_shown(exc.message))
+        say(shown(exc.message))
     return None
+
+
+class Stops(NamedTuple):
+    """Stops of jobs in so many hours, and where that is known from."""
+
+    seen: int
+    hours: float
+    folder: str
+    told: str
+
+
+def stops(settings: Settings) -> Stops:
+    """How many stops of jobs the history has, in how many hours until now.
+
+    The first one began the time that is counted and is none of them.
+    """
+    from gpufleet_cli.history import folder, tally
+
+    place = place_of(settings, context_of(settings))
+    now_ns = time.time_ns()
+    kept = folder.read(place.folder).incidents
+    span = tally.span_of(kept, since_ns=None, as_of_ns=now_ns)
+    if span is None:
+        raise UsageError(
+            f"no incident is kept in {visible(str(place.folder))}",
+            hint="--interruptions and --observed-gpu-hours, or gpufleet history add BUNDLE...",
+        )
+    stopped = sum(one.stopped_a_job and span.has(one) for one in kept)
+    since = format_ns(span.from_ns // 10**9 * 10**9)
+    told = f"history: {stopped:,} stops of jobs in {place.folder} after the first one, {since}"
+    return Stops(stopped, span.hours, str(place.folder), told)
 
 
 # --- The rate of healthy nodes --------------------------------------------------------------------

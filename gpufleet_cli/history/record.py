@@ -85,6 +85,13 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return False
         return self.kind == "hardware" if self.remedy is None else self.remedy == "node"
 
+    @property
+    def singles_out(self) -> bool:
+        """It names nodes for a fault of theirs, or for a rank that was lost there for no known cause."""
+        return self.is_node_fault or (
+            bool(self.nodes) and self.is_decided and self.remedy == "process"
+        )
+
 
 # --- From a triage --------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from gpufleet_cli import repeats
+from gpufleet_cli.chances import chance_of_at_least
 from gpufleet_cli.cost_fleet import interval90_gpu_hours
 from gpufleet_cli.history.record import DAY_NS, HOUR_NS, Incident
 from gpufleet_cli.history_card import HistoryRow, HowFast, HowOften, Offender
@@ -85,15 +86,34 @@ def cluster_names(incidents: Iterable[Incident]) -> Callable[[Incident], str | N
     return name
 
 
-def faults_of_nodes(incidents: Sequence[Incident]) -> dict[tuple[str | None, str], list[int]]:
-    """Times of each node's faults, by cluster and name."""
+Node = tuple[str | None, str]
+"""Cluster and name."""
+
+
+def times_of_nodes(
+    incidents: Sequence[Incident], counts: Callable[[Incident], bool]
+) -> dict[Node, list[int]]:
+    """When each node was named by the incidents that count."""
     cluster = cluster_names(incidents)
-    found: dict[tuple[str | None, str], list[int]] = {}
+    found: dict[Node, list[int]] = {}
     for one in incidents:
-        if one.is_node_fault and one.at_ns is not None:
+        if counts(one) and one.at_ns is not None:
             for node in one.nodes:
                 found.setdefault((cluster(one), node), []).append(one.at_ns)
     return found
+
+
+def _is_fault(one: Incident) -> bool:
+    return one.is_node_fault
+
+
+def _singles_out(one: Incident) -> bool:
+    return one.singles_out
+
+
+def _seen(incidents: Sequence[Incident], counts: Callable[[Incident], bool], span: Span) -> int:
+    inside = [one for one in incidents if span.has(one)]
+    return sum(len(repeats.apart(times)) for times in times_of_nodes(inside, counts).values())
 
 
 def own_rate(
@@ -105,8 +125,7 @@ def own_rate(
     """
     if span is None or nodes is None:
         return None
-    inside = [one for one in incidents if span.has(one)]
-    seen = sum(len(repeats.apart(times)) for times in faults_of_nodes(inside).values())
+    seen = _seen(incidents, _is_fault, span)
     node_days = nodes * span.hours / 24
     if seen < ENOUGH or node_days <= 0:
         return None
@@ -115,22 +134,46 @@ def own_rate(
 
 
 def offenders(
-    incidents: Sequence[Incident], *, as_of_ns: int, nodes: int | None, rate: FaultRate
+    incidents: Sequence[Incident],
+    *,
+    as_of_ns: int,
+    nodes: int | None,
+    rate: FaultRate,
+    span: Span | None = None,
 ) -> tuple[Offender, ...]:
-    """Nodes with two faults or more in four weeks, the least likely first."""
-    cluster = cluster_names(incidents)
-    named: dict[tuple[str | None, str], int] = {}
-    for one in incidents:
-        for node in one.nodes:
-            named[cluster(one), node] = named.get((cluster(one), node), 0) + 1
+    """Nodes that repeat, the least likely first; `span` and `nodes` tell how often any node is singled out."""
+    faults = times_of_nodes(incidents, _is_fault)
+    singled = times_of_nodes(incidents, _singles_out)
+    named = times_of_nodes(incidents, lambda _: True)
+    usual = None
+    if span is not None and nodes is not None and span.hours > 0:
+        usual = _seen(incidents, _singles_out, span) / (nodes * span.hours / 24)
     found = []
-    for (place, node), times in faults_of_nodes(incidents).items():
-        test = repeats.judge(times, now_ns=as_of_ns, nodes=nodes, rate=rate)
-        if test is not None and test.faults > 1:
-            found.append(Offender(node=node, cluster=place, named=named[place, node], test=test))
-    return tuple(
-        sorted(found, key=lambda one: (not one.test.is_flagged, one.test.chance, one.node))
-    )
+    begin = as_of_ns - repeats.LONG[0] * DAY_NS
+    for (cluster, node), times in singled.items():
+        test = repeats.judge(
+            faults.get((cluster, node), ()), now_ns=as_of_ns, nodes=nodes, rate=rate
+        )
+        many = sum(begin <= at <= as_of_ns for at in repeats.apart(times))
+        if many < repeats.LONG[1] and (test is None or test.faults < 2):
+            continue
+        chance = None if usual is None else chance_of_at_least(many, usual * repeats.LONG[0])
+        found.append(
+            Offender(
+                node=node,
+                cluster=cluster,
+                named=len(named[cluster, node]),
+                singled_out=many,
+                singled_out_chance=chance,
+                test=test,
+            )
+        )
+    return tuple(sorted(found, key=_worst_first))
+
+
+def _worst_first(one: Offender) -> tuple[bool, float, int, str]:
+    chance = 1.0 if one.test is None else one.test.chance
+    return not one.is_flagged, chance, -one.singled_out, one.node
 
 
 def of_node(
@@ -253,7 +296,7 @@ def beside_verdict(incidents: Sequence[Incident], own: Incident, rate: FaultRate
     if not own.is_node_fault or own.at_ns is None:
         return []
     cluster = cluster_names([*incidents, own])
-    times = faults_of_nodes([*incidents, own])
+    times = times_of_nodes([*incidents, own], _is_fault)
     told = []
     for node in own.nodes:
         begin = own.at_ns - repeats.LONG[0] * DAY_NS
@@ -262,6 +305,6 @@ def beside_verdict(incidents: Sequence[Incident], own: Incident, rate: FaultRate
             now_ns=own.at_ns, nodes=None, rate=rate,
         )  # fmt: skip
         if test is not None and test.faults > 1:
-            odds = f"by luck 1 healthy node in {1 / test.chance:,.0f}"
+            odds = f"by luck 1 in {1 / test.chance:,.0f} healthy nodes"
             told.append(f"history: {node}: {test.faults} faults in {test.days} d, {odds}")
     return told[:2]

@@ -23,7 +23,8 @@ from gpufleet_cli.render.layout import (
 from gpufleet_cli.timestamps import format_ns
 
 Json = dict[str, object]
-FEW = 6
+SCREEN = 22  # of 24 lines: the prompt has its own
+MOST_ROWS, FEWEST_ROWS = 12, 2
 FEW_OFFENDERS = 3
 MOST_NODE = 22
 _LABEL = 14
@@ -36,34 +37,45 @@ _RATE_FROM = {
 
 
 def text(card: HistoryCard, look: Look) -> str:
-    """The page; short enough for a screen of 24 lines without -v."""
+    """The page; without -v as many incidents of it as fit a screen of 24 lines."""
     card = clean(card, unicode=look.unicode)
-    lines = labelled("", _head(card), indent=0)
+    if look.verbose:
+        return look.finish(_page(card, look, len(card.rows)))
+    for few in range(MOST_ROWS, FEWEST_ROWS, -1):
+        lines = _page(card, look, few)
+        if len(lines) <= SCREEN:
+            return look.finish(lines)
+    return look.finish(_page(card, look, FEWEST_ROWS))
+
+
+def _page(card: HistoryCard, look: Look, few: int) -> list[str]:
+    lines = [_head(card)]
     if card.kept:
-        lines += ["", *_rows(card, look), "", *_offenders(card, look), ""]
+        lines += ["", *_rows(card, look, few), "", *_offenders(card, look)]
         for one in card.often:
-            lines += _often(one, card)
+            lines += labelled(pad(one.what, _LABEL), _often(one, card))
+        if card.gpus is None:
+            lines += labelled(pad("per GPU-hour", _LABEL), "not known: --gpus N")
         for fast in card.fast:
             lines += labelled(pad(fast.what, _LABEL), _fast(fast))
-    lines += _not_read(card, look)
-    return look.finish(lines)
+    lines += labelled(pad("kept in", _LABEL), f"{card.folder} ({card.source})")
+    return [*lines, *_not_read(card, look)]
 
 
 def _head(card: HistoryCard) -> str:
     if not card.kept:
-        return f"No incident is kept in {card.folder} ({card.source})."
+        return "No incident is kept."
     shown = counted(len(card.rows), "incident")
     of = "" if len(card.rows) == card.kept else f" of {card.kept:,}"
-    since = ""
-    if card.from_ns is not None:
-        begin = "since the first, " if card.from_first else "since "
-        days = (card.as_of_ns - card.from_ns) / 86_400e9
-        since = f" {begin}{date_clock(card.from_ns)[:10]} ({figure(round(days, 1))} d)"
-    return f"{shown}{of}{since} in {card.folder} ({card.source})"
+    if card.from_ns is None:
+        return f"{shown}{of}"
+    days = round((card.as_of_ns - card.from_ns) / 86_400e9, 1)
+    begin = "the first on " if card.from_first else ""
+    return f"{shown}{of} since {begin}{date_clock(card.from_ns)[:10]}, {figure(days)} days"
 
 
-def _rows(card: HistoryCard, look: Look) -> Iterator[str]:
-    shown = card.rows if look.verbose else card.rows[:FEW]
+def _rows(card: HistoryCard, look: Look, few: int) -> Iterator[str]:
+    shown = card.rows[:few]
     width = max((cell_width(_nodes(one)) for one in shown), default=1)
     for one in shown:
         yield fit("  " + _row(one, width), WIDTH)
@@ -93,23 +105,39 @@ def _nodes(one: HistoryRow) -> str:
 def _offenders(card: HistoryCard, look: Look) -> Iterator[str]:
     shown = card.offenders if look.verbose else card.offenders[:FEW_OFFENDERS]
     for one in shown:
-        label, style = ("offender", "bad") if one.test.is_flagged else ("offender?", "plain")
+        label, style = ("offender", "bad") if one.is_flagged else ("offender?", "plain")
         for line in labelled(pad(label, _LABEL), _offender(one)):
             yield look.paint(line, style)
     if len(card.offenders) > len(shown):
-        yield f"  and {counted(len(card.offenders) - len(shown), 'more node')} with 2 faults or more: -v"
+        yield f"  and {counted(len(card.offenders) - len(shown), 'more node')} named again and again: -v"
     if not card.offenders:
         yield from labelled(pad("offenders", _LABEL), "none: no node has 2 faults in 28 days")
-    yield from labelled(pad("by luck alone", _LABEL), _luck(card))
+    yield from labelled(pad("by luck", _LABEL), _luck(card))
 
 
 def _offender(one: Offender) -> str:
-    test = one.test
-    odds = f"by luck 1 healthy node in {1 / test.chance:,.0f}" if test.chance else "never by luck"
-    if test.innocents is not None:
-        odds += f", {figure(test.innocents)} of {test.nodes:,}"
-    verdict = "" if test.is_flagged else ": no more than chance gives"
-    return f"{one.node}: {counted(test.faults, 'fault')} in {test.days} days, {odds}{verdict}"
+    test, told = one.test, []
+    if test is not None and test.faults > 1:
+        odds = f"by luck {_odds(test.chance)} nodes"
+        if test.innocents is not None:
+            odds += f", {figure(test.innocents)} of {test.nodes:,}"
+        verdict = "" if test.is_flagged else ": may be luck"
+        told.append(f"{counted(test.faults, 'fault')} in {test.days} d, {odds}{verdict}")
+    if one.singled_out > (0 if test is None else test.faults):
+        chance = one.singled_out_chance
+        odds = "odds: --nodes N" if chance is None else f"by luck {_odds(chance)} nodes"
+        told.append(f"singled out {counted(one.singled_out, 'time')} in 28 d, {odds}")
+    return f"{one.node}: {'; '.join(told)}"
+
+
+def _odds(chance: float) -> str:
+    """
+    >>> _odds(0.002), _odds(0.4), _odds(0.0)
+    ('1 in 500', '1 in 2.5', 'no')
+    """
+    if chance <= 0:
+        return "no"
+    return f"1 in {figure(1 / chance)}"
 
 
 def _luck(card: HistoryCard) -> str:
@@ -118,21 +146,17 @@ def _luck(card: HistoryCard) -> str:
         low, high = card.rate_interval90
         rate += f" (90 %: {low:.2g} to {high:.2g})"
     if card.innocents is None or card.nodes is None:
-        told = f"{figure(1000 * card.chance_flagged)} of 1,000 healthy nodes would be named today"
-        return f"{told} {rate}; --nodes N for this fleet"
+        told = f"{figure(1000 * card.chance_flagged)} of 1,000 healthy nodes would be named"
+        return f"{told}, {rate}; --nodes N"
     named = counted(card.nodes, "healthy node")
-    return f"{figure(card.innocents)} of {named} would be named today {rate}"
+    return f"{figure(card.innocents)} of {named} would be named, {rate}"
 
 
 def _rate(rate: FaultRate) -> str:
     return f"{rate.a_node_day:.2g} faults a node-day"
 
 
-def _often(one: HowOften, card: HistoryCard) -> list[str]:
-    return labelled(pad(one.what, _LABEL), _often_words(one, card))
-
-
-def _often_words(one: HowOften, card: HistoryCard) -> str:
+def _often(one: HowOften, card: HistoryCard) -> str:
     if one.hours is None or one.interval90_hours is None:
         return f"{one.seen:,}; how often is not known: since when? --since"
     low, high = one.interval90_hours
@@ -141,7 +165,7 @@ def _often_words(one: HowOften, card: HistoryCard) -> str:
         return f"{none} in {_time_words(one.hours)}: one in {_time_words(low)} or more (95 %)"
     told = f"{one.seen:,}, one in {_time_words(one.hours_each)} (90 %: {_between(low, high)})"
     if one.gpu_hours_each is None or one.interval90_gpu_hours is None:
-        return f"{told}; per GPU-hour not known: --gpus N"
+        return told
     least, most = one.interval90_gpu_hours
     return (
         f"{told}; {_figures(one.gpu_hours_each)} GPU-h each ({_figures(least)} to {_figures(most)})"
@@ -241,14 +265,17 @@ def _incident(one: HistoryRow) -> Json:
 
 
 def _offender_json(one: Offender) -> Json:
+    test = one.test
     return {
         "node": one.node,
         "cluster": one.cluster,
-        "flagged": one.test.is_flagged,
-        "faults": one.test.faults,
-        "days": one.test.days,
-        "chance": one.test.chance,
-        "expected_innocents": one.test.innocents,
+        "flagged": one.is_flagged,
+        "faults": 0 if test is None else test.faults,
+        "days": None if test is None else test.days,
+        "chance": None if test is None else test.chance,
+        "expected_innocents": None if test is None else test.innocents,
+        "singled_out_28_days": one.singled_out,
+        "singled_out_chance": one.singled_out_chance,
         "incidents": one.named,
     }
 

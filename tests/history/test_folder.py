@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from history.makers import NOW_NS, changed, incident
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.history import folder
 from gpufleet_cli.history.folder import keep, name_of, read
 from gpufleet_cli.history.record import DAY_NS, Incident, encoded, joined
+from history.makers import NOW_NS, changed, incident
 
 ROOT = Path(__file__).parents[2]
 
