@@ -11,7 +11,15 @@ import typer
 
 from gpufleet_cli.commands.options import one_of, time_ns
 from gpufleet_cli.commands.output import emit, look, say
-from gpufleet_cli.commands.past import context_of, place_of, rate_of, shown, stated_rate
+from gpufleet_cli.commands.past import (
+    asked_s,
+    context_of,
+    place_of,
+    rate_of,
+    read_in_time,
+    shown,
+    stated_rate,
+)
 from gpufleet_cli.errors import ExitCode, TargetError, UsageError
 from gpufleet_cli.plain_text import visible
 from gpufleet_cli.settings import Settings, keeps_state, parse_duration
@@ -82,7 +90,8 @@ def history(
 
     wanted = Wanted(since_ns=_since(since, now_ns), node=node, job=job, kind=_kind(kind))
     rate = rate_of(stated_rate(node_failures_per_day), context_of(settings))
-    card = _card(place, wanted, now_ns, rate, gpus=gpus, nodes=nodes)
+    kept = read_in_time(place, asked_s(settings))
+    card = _card(kept, place, wanted, now_ns, rate, gpus=gpus, nodes=nodes)
     emit(
         history_page.document(card) if output == "json" else history_page.text(card, look(settings))
     )
@@ -113,6 +122,7 @@ def _kind(text: str | None) -> str | None:
 
 
 def _card(
+    kept: Kept,
     place: Place,
     wanted: Wanted,
     now_ns: int,
@@ -122,11 +132,10 @@ def _card(
     nodes: int | None,
 ) -> HistoryCard:
     from gpufleet_cli import repeats
-    from gpufleet_cli.history import folder, tally
+    from gpufleet_cli.history import tally
     from gpufleet_cli.history_card import HistoryCard
     from gpufleet_cli.node_card import Missing
 
-    kept: Kept = folder.read(place.folder)
     past = [one for one in kept.incidents if one.at_ns is None or one.at_ns <= now_ns]
     chosen = [one for one in past if wanted.has(one)]
     span = tally.span_of(past, since_ns=wanted.since_ns, as_of_ns=now_ns)

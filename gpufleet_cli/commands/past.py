@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 5.0
 """So long a share may take with what nobody asked for."""
+ASKED_S = 60.0
 DAYS = 29
 
 
@@ -94,20 +95,31 @@ def shown(line: str) -> str:
     return visible(redact(line))
 
 
-def of_place(place: Place) -> Kept | None:
-    """What a folder holds, for a page that shows it among other things; None where it cannot be had in time."""
+def read_in_time(place: Place, seconds: float) -> Kept:
+    """All that a folder holds; SourceError where it cannot be had, or not in time."""
     from gpufleet_cli.history import folder
     from gpufleet_cli.live.deadline import Deadline
     from gpufleet_cli.live.threads import Beside
 
+    found = Beside(lambda: folder.read(place.folder), deadline=Deadline(seconds)).result()
+    if found is None:
+        told = f"the history {visible(str(place.folder))} did not answer in {seconds:g} s"
+        raise SourceError(told, hint="--deadline 5m waits longer")
+    return found
+
+
+def of_place(place: Place) -> Kept | None:
+    """What a folder holds, for a page that shows it among other things; None, and said, where it cannot be had."""
     try:
-        found = Beside(lambda: folder.read(place.folder), deadline=Deadline(WAIT_S)).result()
-        if found is not None:
-            return found
-        say(shown(f"the history {place.folder} is not shown: no answer in {WAIT_S:g} s"))
+        return read_in_time(place, WAIT_S)
     except SourceError as exc:
         say(shown(exc.message))
-    return None
+        return None
+
+
+def asked_s(settings: Settings) -> float:
+    """How long a person waits for what they asked for."""
+    return ASKED_S if settings.deadline_s is None else settings.deadline_s
 
 
 class Stops(NamedTuple):
@@ -124,11 +136,11 @@ def stops(settings: Settings) -> Stops:
 
     The first one began the time that is counted and is none of them.
     """
-    from gpufleet_cli.history import folder, tally
+    from gpufleet_cli.history import tally
 
     place = place_of(settings, context_of(settings))
     now_ns = time.time_ns()
-    kept = folder.read(place.folder).incidents
+    kept = read_in_time(place, asked_s(settings)).incidents
     span = tally.span_of(kept, since_ns=None, as_of_ns=now_ns)
     if span is None:
         raise UsageError(

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from history.makers import NOW_NS, changed, incident
+from incident_makers import NOW_NS, changed, incident
 
 from gpufleet_cli.cli import main
 from gpufleet_cli.commands import past
@@ -275,6 +275,17 @@ def test_a_history_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFix
     out, err = run(capsys, "history", "add", tmp_path / "nothing", CASE, "-o", "json", code=4)
     assert "no such file" in err
     assert [str(CASE)] == [one["bundle"] for one in json.loads(out)["added"]]
+
+
+def test_a_share_that_hangs_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 4 when the deadline is over; a program that hangs is worse than one that fails."""
+    ended = threading.Event()
+    monkeypatch.setattr(folder, "read", lambda *_, **__: ended.wait(60))
+    out, err = run(capsys, "history", "--history", tmp_path, "--deadline", "0.2", code=4)
+    ended.set()
+    assert ("", True) == (out, "did not answer in 0.2 s" in err)
 
 
 def test_hostile_text_is_inert_and_bad_files_are_named(

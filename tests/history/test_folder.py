@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from incident_makers import NOW_NS, changed, incident
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.history import folder
 from gpufleet_cli.history.folder import keep, name_of, read
 from gpufleet_cli.history.record import DAY_NS, Incident, encoded, joined
-from history.makers import NOW_NS, changed, incident
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,7 +80,7 @@ def test_many_write_at_once(tmp_path: Path) -> None:
     the next writer at the latest."""
     code = (
         "import sys, pathlib; sys.path.insert(0, 'tests')\n"
-        "from history.makers import incident, NOW_NS\n"
+        "from incident_makers import incident, NOW_NS\n"
         "from gpufleet_cli.history.folder import keep\n"
         "me = int(sys.argv[2])\n"
         "for n in range(12):\n"

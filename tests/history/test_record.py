@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from incident_makers import NOW_NS, changed, incident
 
 from gpufleet_cli.history.record import DAY_NS, HOUR_NS, Incident, joined, told_apart
-from history.makers import NOW_NS, changed, incident
 
 MINUTE_NS = HOUR_NS // 60
 

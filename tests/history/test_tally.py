@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from incident_makers import NOW_NS, changed, incident
 
 from gpufleet_cli import repeats
 from gpufleet_cli.chances import chance_of_at_least
@@ -14,7 +15,6 @@ from gpufleet_cli.history.record import DAY_NS, HOUR_NS
 from gpufleet_cli.history.tally import Wanted
 from gpufleet_cli.node_card import FaultRate
 from gpufleet_cli.repeats import USUAL
-from history.makers import NOW_NS, changed, incident
 
 S = 1_000_000_000
 

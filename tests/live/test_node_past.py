@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from history.makers import incident
+from incident_makers import incident
 
 from gpufleet_cli.cli import main
 from gpufleet_cli.history.folder import keep
