@@ -14,7 +14,6 @@ from gpufleet_cli.commands.output import say
 from gpufleet_cli.errors import GpufleetError, SourceError, UsageError
 from gpufleet_cli.plain_text import visible
 from gpufleet_cli.settings import Settings, keeps_state
-from gpufleet_cli.timestamps import format_ns
 
 if TYPE_CHECKING:
     from gpufleet_cli.evidence import Target
@@ -137,6 +136,7 @@ def stops(settings: Settings) -> Stops:
     The first one began the time that is counted and is none of them.
     """
     from gpufleet_cli.history import tally
+    from gpufleet_cli.timestamps import format_ns
 
     place = place_of(settings, context_of(settings))
     now_ns = time.time_ns()
