@@ -61,30 +61,35 @@ def keep(found: Triage, read: Target, settings: Settings, *, is_verdict_shown: b
     try:
         place = place_of(settings, own.context or context_of(settings))
         rate = rate_of(None, own.context)
-        deadline = Deadline(WAIT_S)
-        kept = Beside(
-            lambda: _kept(place, own, rate, is_told=is_verdict_shown), deadline=deadline
+        told = Beside(
+            lambda: _kept(place, own, rate, is_told=is_verdict_shown), deadline=Deadline(WAIT_S)
         ).result()
-        if kept is None:
-            raise SourceError(f"{place.folder}: no answer in {WAIT_S:g} s")
-    except OSError as exc:
-        say(shown(f"not kept in the history: {place.folder}: {(exc.strerror or '').lower()}"))
     except GpufleetError as exc:
-        say(shown(f"not kept in the history: {exc.message}"))
-    else:
-        for line in kept:
-            say(shown(line))
+        told = [f"not kept in the history: {exc.message}"]
+    if told is None:
+        told = [f"not kept in the history: {place.folder}: no answer in {WAIT_S:g} s"]
+    for line in told:
+        say(shown(line))
 
 
 def _kept(place: Place, own: Incident, rate: FaultRate, *, is_told: bool) -> list[str]:
+    """What there is to say of it. A folder that may only be read still tells of the node's past."""
     from gpufleet_cli.history import folder, tally
 
-    whole = folder.keep(place.folder, own, is_own=place.is_own)
-    if not is_told or whole.at_ns is None or not whole.is_node_fault:
-        return []
-    since_ns = max(0, whole.at_ns - DAYS * 86_400 * 10**9)
-    before = folder.read(place.folder, since_ns=since_ns).incidents
-    return tally.beside_verdict(before, whole, rate)
+    told = []
+    try:
+        own = folder.keep(place.folder, own, is_own=place.is_own)
+    except OSError as exc:
+        told.append(f"not kept in the history: {place.folder}: {(exc.strerror or '').lower()}")
+    if not is_told or own.at_ns is None or not own.is_node_fault:
+        return told
+    since_ns = max(0, own.at_ns - DAYS * 86_400 * 10**9)
+    try:
+        before = folder.read(place.folder, since_ns=since_ns).incidents
+    except SourceError:
+        return told
+    known = before if any(one.id == own.id for one in before) else (*before, own)
+    return [*told, *tally.beside_verdict(known, own, rate)]
 
 
 def shown(line: str) -> str:

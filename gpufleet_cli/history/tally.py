@@ -292,11 +292,12 @@ def _row(one: Incident, cluster: str | None) -> HistoryRow:
 
 
 def beside_verdict(incidents: Sequence[Incident], own: Incident, rate: FaultRate) -> list[str]:
-    """A line for each of the first nodes of this incident that had a fault in the four weeks before it."""
+    """A line for each of the first nodes of this incident, which is one of `incidents`, that had a fault in
+    the four weeks before it."""
     if not own.is_node_fault or own.at_ns is None:
         return []
-    cluster = cluster_names([*incidents, own])
-    times = times_of_nodes([*incidents, own], _is_fault)
+    cluster = cluster_names(incidents)
+    times = times_of_nodes(incidents, _is_fault)
     told = []
     for node in own.nodes:
         begin = own.at_ns - repeats.LONG[0] * DAY_NS

@@ -79,8 +79,8 @@ def _rows(card: HistoryCard, look: Look, few: int) -> Iterator[str]:
     width = max((cell_width(_nodes(one)) for one in shown), default=1)
     for one in shown:
         yield fit("  " + _row(one, width), WIDTH)
-        if look.verbose and one.summary:
-            yield from labelled("", one.summary, indent=20, most=2)
+        if look.verbose:
+            yield from labelled(f"{one.id}  ", one.summary, indent=2, most=2)
     if len(card.rows) > len(shown):
         yield f"  and {len(card.rows) - len(shown):,} more: -v, --since, --node, --job, --kind"
     if not card.rows:

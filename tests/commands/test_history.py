@@ -21,6 +21,7 @@ from gpufleet_cli.settings import state_folder
 
 ROOT = Path(__file__).parents[2]
 CASE = ROOT / "fixtures" / "cases" / "logs" / "xid79-busid-torchrun-logdir"
+LAST_NS = 1_739_848_310_000_000_000  # when the incident of the case was, about
 NOW = "2026-02-16T00:00:00Z"
 
 
@@ -172,6 +173,18 @@ def test_what_cannot_be_kept_costs_a_line_and_no_report(
     again, err = run(capsys, "triage", bundle)
     assert (out, True) == (again, "contexts.prod.history is no text" in err)
     file.unlink()
+
+    for one in earlier(incident(node="gpu-b08", at_ns=LAST_NS), 3, 9):
+        keep(tmp_path / "read-only", one, is_own=False)
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as barred:
+        barred.setattr(folder, "_write", refused)
+        again, err = run(capsys, "triage", bundle, "--history", tmp_path / "read-only")
+    assert (out, True) == (again, "read-only: permission denied" in err)
+    assert "history: gpu-b08: 3 faults in 28 d" in err
 
     ended = threading.Event()
     monkeypatch.setattr(folder, "keep", lambda *_, **__: ended.wait(60))

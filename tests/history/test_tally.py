@@ -203,8 +203,8 @@ def test_beside_a_verdict_stands_what_the_node_did_in_four_weeks() -> None:
     told = tally.beside_verdict([*before, own], own, USUAL)
     assert ["history: gpu-1: 3 faults in 28 d, by luck 1 in 1,140 healthy nodes"] == told
     assert [] == tally.beside_verdict([own, before[2]], own, USUAL)
-    assert [] == tally.beside_verdict(before, changed(own, remedy="code"), USUAL)
-    assert [] == tally.beside_verdict(before, changed(own, at_ns=None), USUAL)
+    assert [] == tally.beside_verdict([*before, own], changed(own, remedy="code"), USUAL)
+    assert [] == tally.beside_verdict([*before, own], changed(own, at_ns=None), USUAL)
 
 
 def test_rows_are_newest_first() -> None:
