@@ -64,11 +64,13 @@ class Offender:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowOften:
     """How often something came. `seen` counts within `hours`; what each is per is in `hours_each` and, where
-    the GPUs are known, `gpu_hours_each`, with the exact interval of 90 %."""
+    the GPUs are known, `gpu_hours_each`, with the exact interval of 90 %. `without_first`: one more began the
+    time that is counted, and is not in it."""
 
     what: str
     name: str
     seen: int
+    without_first: bool
     hours: float | None
     hours_each: float | None
     interval90_hours: Interval | None

@@ -88,7 +88,13 @@ def history(
     from gpufleet_cli.history.tally import Wanted
     from gpufleet_cli.render import history_page
 
-    wanted = Wanted(since_ns=_since(since, now_ns), node=node, job=job, kind=_kind(kind))
+    wanted = Wanted(
+        since_ns=_since(since, now_ns),
+        node=node,
+        job=job,
+        namespace=settings.namespace,
+        kind=_kind(kind),
+    )
     rate = rate_of(stated_rate(node_failures_per_day), context_of(settings))
     kept = read_in_time(place, asked_s(settings))
     card = _card(kept, place, wanted, now_ns, rate, gpus=gpus, nodes=nodes)

@@ -113,8 +113,8 @@ def of_triage(
     name = job.name or (triage.target_name if triage.target_kind == "job" or is_asked else None)
     if verdict.kind == "healthy" or name is None or (is_folder and not is_asked):
         return None
-    began_ns = _began(triage)
-    known = (began_ns, job.last_step_ns, job.ended_ns, triage.as_of_ns)
+    began_ns, ended_ns, as_of_ns = map(_time, (_began(triage), job.ended_ns, triage.as_of_ns))
+    known = (began_ns, _time(job.last_step_ns), ended_ns, as_of_ns)
     looked_ns = _waited_for(now_ns, triage)
     culprits = verdict.culprits
     named = {*advice.nodes, *(c.node for c in culprits if c.node)}
@@ -123,8 +123,8 @@ def of_triage(
         kind=str(verdict.kind),
         at_ns=next((at for at in known if at is not None), None),
         began_ns=began_ns,
-        ended_ns=job.ended_ns,
-        as_of_ns=triage.as_of_ns,
+        ended_ns=ended_ns,
+        as_of_ns=as_of_ns,
         looked_ns=looked_ns,
         diagnosed_ns=None if verdict.kind == "undecidable" else looked_ns,
         server=_text(manifest, "server"),
@@ -146,6 +146,11 @@ def of_triage(
         summary=redact(verdict.summary)[:400],
     )
     return with_id(made)
+
+
+def _time(ns: int | None) -> int | None:
+    """As a record holds it: a log may claim any year."""
+    return ns if ns is not None and 0 <= ns < 1 << 63 else None
 
 
 def _text(manifest: Mapping[str, object] | None, key: str) -> str | None:

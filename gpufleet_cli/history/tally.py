@@ -25,11 +25,14 @@ class Wanted:
     since_ns: int | None = None
     node: str | None = None
     job: str | None = None
+    namespace: str | None = None
     kind: str | None = None
 
     def has(self, one: Incident) -> bool:
         """A job is meant by its name, or by NAMESPACE/NAME."""
         if self.since_ns is not None and (one.at_ns is None or one.at_ns < self.since_ns):
+            return False
+        if self.namespace not in (None, one.namespace):
             return False
         if self.node is not None and self.node not in one.nodes:
             return False
@@ -225,7 +228,7 @@ def _often(
     chosen = [one for one in incidents if counts(one)]
     if span is None:
         return HowOften(
-            what=what, name=name, seen=len(chosen), hours=None, hours_each=None,
+            what=what, name=name, seen=len(chosen), without_first=False, hours=None, hours_each=None,
             interval90_hours=None, gpu_hours_each=None, interval90_gpu_hours=None,
         )  # fmt: skip
     seen = sum(span.has(one) for one in chosen)
@@ -234,6 +237,7 @@ def _often(
         what=what,
         name=name,
         seen=seen,
+        without_first=any(one.id == span.left_out for one in chosen),
         hours=hours,
         hours_each=hours / seen if seen else None,
         interval90_hours=interval90_gpu_hours(seen, hours),

@@ -53,7 +53,7 @@ def _page(card: HistoryCard, look: Look, few: int) -> list[str]:
     if card.kept:
         lines += ["", *_rows(card, look, few), "", *_offenders(card, look)]
         for one in card.often:
-            lines += labelled(pad(one.what, _LABEL), _often(one, card))
+            lines += labelled(pad(one.what, _LABEL), _often(one))
         if card.gpus is None:
             lines += labelled(pad("per GPU-hour", _LABEL), "not known: --gpus N")
         for fast in card.fast:
@@ -156,12 +156,12 @@ def _rate(rate: FaultRate) -> str:
     return f"{rate.a_node_day:.2g} faults a node-day"
 
 
-def _often(one: HowOften, card: HistoryCard) -> str:
+def _often(one: HowOften) -> str:
     if one.hours is None or one.interval90_hours is None:
         return f"{one.seen:,}; how often is not known: since when? --since"
     low, high = one.interval90_hours
     if one.hours_each is None:
-        none = "none after the first" if card.from_first else "none"
+        none = "none after the first" if one.without_first else "none"
         return f"{none} in {_time_words(one.hours)}: one in {_time_words(low)} or more (95 %)"
     told = f"{one.seen:,}, one in {_time_words(one.hours_each)} (90 %: {_between(low, high)})"
     if one.gpu_hours_each is None or one.interval90_gpu_hours is None:

@@ -127,6 +127,23 @@ def test_a_healthy_job_and_loose_files_leave_nothing(
     assert 1 == len(folder.read(state).incidents)
 
 
+@pytest.mark.parametrize("year", ["1960", "2900"])
+def test_a_log_of_an_absurd_year_leaves_a_record_that_can_be_read(
+    year: str, tmp_path: Path, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Times that no record holds are not known."""
+    told = (
+        f"{year}-02-18T03:21:50Z [rank3]: torch.cuda.OutOfMemoryError: CUDA out of memory. "
+        "Tried to allocate 2.00 GiB.\n"
+    )
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "rank_3.log").write_text(told * 3)
+    run(capsys, "history", "add", tmp_path / "job")
+    kept = folder.read(state)
+    assert (1, ()) == (len(kept.incidents), kept.not_read)
+    page(capsys)
+
+
 def test_two_people_share_a_folder(
     bundle: Path, tmp_path: Path, state: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

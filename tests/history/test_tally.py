@@ -110,6 +110,8 @@ def test_what_is_not_known_is_none() -> None:
     )  # fmt: skip
     assert faults.interval90_hours is not None
     assert faults.interval90_hours[1] is None
+    assert faults.without_first
+    assert not tally.how_often([incident(8, uid="x")], span, gpus=None)[0].without_first
     bare, _ = tally.how_often([incident(9)], None, gpus=8)
     assert (1, None) == (bare.seen, bare.interval90_hours)
 
@@ -188,6 +190,8 @@ def _poisson(draw: Random, mean: float) -> int:
         (Wanted(job="ml/train"), 3),
         (Wanted(job="other/train"), 0),
         (Wanted(kind="network", node="gpu-1"), 1),
+        (Wanted(namespace="ml"), 3),
+        (Wanted(namespace="other"), 0),
     ],
 )
 def test_which_incidents_are_asked_for(wanted: Wanted, expected: int) -> None:
