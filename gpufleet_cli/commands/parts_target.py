@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from gpufleet_cli.commands.output import say
 from gpufleet_cli.errors import ParseError, TargetError, UsageError
-from gpufleet_cli.facts import Gap
 from gpufleet_cli.plain_text import visible
 
 if TYPE_CHECKING:
     from gpufleet_cli.evidence import Target
-    from gpufleet_cli.facts import JobNumbers
+    from gpufleet_cli.facts import Gap, JobNumbers
     from gpufleet_cli.reason.parts import Part
     from gpufleet_cli.verdict import Triage
 
@@ -88,6 +87,8 @@ def read_parts(targets: Sequence[str]) -> tuple[list[Part], list[Gap]]:
 
 def gap(target: str, why: str) -> Gap:
     """One part that was not had."""
+    from gpufleet_cli.facts import Gap
+
     return Gap(what=f"part {visible(Path(target).name)}", why=why, would_settle=SETTLES)
 
 
@@ -95,6 +96,7 @@ def triage_parts(
     parts: Sequence[Part], gaps: Sequence[Gap], numbers: JobNumbers, as_of_ns: int | None
 ) -> tuple[Triage, Target]:
     """One answer from all parts. One that breaks the reasoning by itself costs itself."""
+    from gpufleet_cli.facts import Gap
     from gpufleet_cli.guard import guarded
 
     lost = list(gaps)

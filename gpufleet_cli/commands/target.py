@@ -20,6 +20,7 @@ from gpufleet_cli.commands.parts_target import (
     told,
     triage_parts,
 )
+from gpufleet_cli.commands.past import keep
 from gpufleet_cli.commands.progress import shown
 from gpufleet_cli.errors import UsageError
 from gpufleet_cli.settings import Settings, keeps_state
@@ -50,27 +51,21 @@ def triage_of(
     settings: Settings,
     save: str | None = None,
     scheduler: str | None = None,
+    *,
+    is_verdict_shown: bool = False,
 ) -> Iterator[Triage]:
     """Read the target and triage it; a job of the cluster is gathered first. Ctrl-C while it is gathered
-    ends the gathering alone, and is raised once the caller has told what there was."""
+    ends the gathering alone, and is raised once the caller has told what there was. Once that is out,
+    the incident is kept in the history."""
     numbers, as_of_ns = inputs.numbers(), inputs.as_of_ns()
     given = expanded([targets] if isinstance(targets, str) else list(targets or ()))
-    if live.selector is None and are_parts(given):
-        _nothing_live(live, save)
-        if scheduler is not None:
-            raise UsageError(
-                "--scheduler is for a place that workers read", hint="parts are merged here"
-            )
-        yield _of_parts(given, numbers, as_of_ns)
-        return
     target = given[0] if given else None
-    if live.selector is None and target is not None and (scheduler is not None or is_url(target)):
-        _nothing_live(live, save)
-        from gpufleet_cli.commands.fleet_target import triage_place
-
-        triage, read, interrupted = triage_place(target, scheduler, settings, numbers, as_of_ns)
-        _remember(triage, read)
+    summarised = _of_summaries(given, live, settings, numbers, as_of_ns, save, scheduler)
+    if summarised is not None:
+        triage, read, interrupted = summarised
+        _remember(triage)
         yield triage
+        keep(triage, read, settings, is_verdict_shown=is_verdict_shown)
         if interrupted:
             raise KeyboardInterrupt
         return
@@ -80,6 +75,7 @@ def triage_of(
         with gathered(target, live, settings, save, numbers.watchdog_timeout_s) as (read, found):
             triage = _triaged(read, numbers, as_of_ns)
         yield triage
+        keep(triage, read, settings, is_verdict_shown=is_verdict_shown)
         if found.interrupted:
             raise KeyboardInterrupt
         return
@@ -89,7 +85,10 @@ def triage_of(
 
     if target == "-" and sys.stdin.isatty():
         say("paste the log lines, then press Ctrl-D")
-    yield _triaged(read_target(target, follow_links=inputs.follow_links), numbers, as_of_ns)
+    read = read_target(target, follow_links=inputs.follow_links)
+    triage = _triaged(read, numbers, as_of_ns)
+    yield triage
+    keep(triage, read, settings, is_verdict_shown=is_verdict_shown)
 
 
 def _nothing_live(live: Live, save: str | None) -> None:
@@ -101,12 +100,34 @@ def _nothing_live(live: Live, save: str | None) -> None:
         raise UsageError("--capture is for a job in the cluster", hint="nothing runs on disk")
 
 
-def _of_parts(given: Sequence[str], numbers: JobNumbers, as_of_ns: int | None) -> Triage:
-    parts, gaps = read_parts(given)
-    found, read = triage_parts(parts, gaps, numbers, as_of_ns)
-    told(gaps)
-    _remember(found, read)
-    return found
+def _of_summaries(
+    given: Sequence[str],
+    live: Live,
+    settings: Settings,
+    numbers: JobNumbers,
+    as_of_ns: int | None,
+    save: str | None,
+    scheduler: str | None,
+) -> tuple[Triage, Target, bool] | None:
+    """The answer from parts, or from a place that others read, and whether somebody ended the wait; None
+    where the target is to be read here."""
+    if live.selector is not None:
+        if scheduler is not None:
+            raise UsageError("--scheduler is for a place that workers read", hint="leave out -l")
+        return None
+    if are_parts(given):
+        _nothing_live(live, save)
+        if scheduler is not None:
+            raise UsageError("--scheduler is for a place that workers read", hint="parts are here")
+        parts, gaps = read_parts(given)
+        told(gaps)
+        return (*triage_parts(parts, gaps, numbers, as_of_ns), False)
+    if not given or (scheduler is None and not is_url(given[0])):
+        return None
+    _nothing_live(live, save)
+    from gpufleet_cli.commands.fleet_target import triage_place
+
+    return triage_place(given[0], scheduler, settings, numbers, as_of_ns)
 
 
 def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
@@ -117,29 +138,15 @@ def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
 
     with shown(len(read.evidences)) as progress:
         found = triage_target(read, numbers, as_of_ns=as_of_ns, told=progress)
-    _remember(found, read)
+    _remember(found)
     return found
 
 
-def _remember(found: Triage, read: Target) -> None:
+def _remember(found: Triage) -> None:
     if keeps_state():
         from gpufleet_cli.live.name_cache import remember_ranks
 
         remember_ranks(one.rank for one in found.ranks)
-        _keep(found, read)
-
-
-def _keep(found: Triage, read: Target) -> None:
-    """The incident into the history; never at the cost of the report."""
-    from gpufleet_cli.history import incidents
-
-    context = (read.manifest or {}).get("context")
-    incident = incidents.of_triage(found, context if isinstance(context, str) else None)
-    try:
-        if incident is not None:
-            incidents.remember(incident)
-    except OSError as exc:
-        say(f"not kept in the history: {incidents.place()}: {(exc.strerror or '').lower()}")
 
 
 def is_job(target: str | None, selector: str | None) -> bool:

@@ -69,7 +69,9 @@ def triage(
     output = one_of(settings.output, tuple(FORMATS))
     if brief and output != "text":
         raise UsageError("--brief is plain text", hint="leave out -o")
-    with triage_of(targets or None, inputs, live, settings, save, scheduler) as found:
+    with triage_of(
+        targets or None, inputs, live, settings, save, scheduler, is_verdict_shown=True
+    ) as found:
         if brief:
             from gpufleet_cli.render.brief import render as render_brief
 
