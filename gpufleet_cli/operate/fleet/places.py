@@ -12,6 +12,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +31,7 @@ from gpufleet_cli.reason.parts import Part
 from gpufleet_cli.unpack import READ_LIMIT
 
 MOST_FILES = 1 << 20
+ROOM = "gpufleet-shard-"
 THREADS = 16
 _SETTLES = "what the ranks of these files last did"
 
@@ -131,10 +133,12 @@ def _shelf(location: str) -> Shelf:
     return shared_files.opened(shared_files.folder_of(location, ""))
 
 
-def read_shard(order: Order, gaps: Sequence[Gap] = ()) -> Part:
-    """What the files of one shard say, beside what is known to be missing. Unreachable where none of them could be had."""
-    with TemporaryDirectory(prefix="gpufleet-shard-", ignore_cleanup_errors=True) as own:
-        target = _target(order, Path(own))
+def read_shard(order: Order, gaps: Sequence[Gap] = (), *, room: Path | None = None) -> Part:
+    """What the files of one shard say, beside what is known to be missing. `room`: an empty folder for the
+    files of a store, whose end somebody else sees to. Unreachable where none of them could be had."""
+    own = TemporaryDirectory(prefix=ROOM, ignore_cleanup_errors=True) if room is None else room
+    with own if isinstance(own, TemporaryDirectory) else nullcontext(str(own)) as folder:
+        target = _target(order, Path(folder))
         target = replace(target, gaps=(*target.gaps, *gaps))
         return parts.part_of(
             target, target.evidences, near_ns=order.near_ns, keep_content=order.keep_content

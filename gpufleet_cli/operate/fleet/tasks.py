@@ -13,11 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.facts import Gap, Origin
 from gpufleet_cli.operate.fleet.child import UNREACHABLE
-from gpufleet_cli.operate.fleet.places import Order
+from gpufleet_cli.operate.fleet.places import ROOM, Order
 from gpufleet_cli.operate.fleet.shards import pieces
 from gpufleet_cli.plain_text import visible
 from gpufleet_cli.reason import parts
@@ -75,14 +76,18 @@ class Children:
         if self._closed:
             raise ShardLost("interrupted")
         here, there = os.pipe()
-        with os.fdopen(there, "wb"):  # its end is what tells the child that nobody waits
+        with (
+            TemporaryDirectory(prefix=ROOM, ignore_cleanup_errors=True) as room,
+            os.fdopen(there, "wb"),  # its end is what tells the child that nobody waits
+        ):
             try:
-                child = _started(here)
+                child = _started(here, room)
             finally:
                 os.close(here)
             self._running.add(child)
             try:
-                done = _answer(child, order)
+                with child:
+                    done = _answer(child, order)
             finally:
                 self._running.discard(child)
         if self._closed:
@@ -96,9 +101,9 @@ class Children:
             _kill(child)
 
 
-def _started(pipe: int) -> subprocess.Popen[bytes]:
+def _started(pipe: int, room: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "gpufleet_cli.operate.fleet.child", str(pipe)],
+        [sys.executable, "-P", "-m", "gpufleet_cli.operate.fleet.child", str(pipe), room],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +166,24 @@ def test_what_is_wrong_with_the_place_is_no_fault_of_a_file(place: str) -> None:
     order = Order(location="nosuch://somewhere/run7", files=files)
     with pytest.raises(tasks.ShardLost, match="nosuch"):
         tasks.summarise_shard(order.encode())
+
+
+def test_a_child_that_is_ended_leaves_nothing(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of a shard are a gigabyte before long: gone with the child, also when it is killed."""
+    room = tmp_path / "room"
+    room.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(room))
+    order = Order(location=place, files=listing(place).files)
+    assert parts.decode(tasks.summarise_shard(order.encode())).frames
+    children = tasks.Children()
+    monkeypatch.setattr(tasks, "PATIENCE_S", -1.0)  # ended at once
+    assert "it never ends" == children(order)
+    assert [] == list(room.iterdir())
+    children.close()
+    with pytest.raises(tasks.ShardLost, match="interrupted"):
+        children(order)
 
 
 def test_orders_travel() -> None:
