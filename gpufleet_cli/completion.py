@@ -29,6 +29,8 @@ WITH_VALUE = frozenset(
         "--scheduling-goodput", "--runtime-goodput", "--program-goodput", "--failures-per-hour",
         "--repair", "--stock-out", "--rack-nodes", "--nodes", "--availability",
         "--slow-probability", "--events", "--days", "--history", "--since", "--job", "--fleet-gpus",
+        "--warn-at", "--poll", "--match", "--step-seconds-metric", "--last-step-metric",
+        "--last-checkpoint-metric", "--alertmanager",
     }
 )  # fmt: skip
 _BY_OPTION = {
@@ -38,7 +40,7 @@ _BY_COMMAND = {
     "node": "node", "drain-check": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
     "explain": "job", "doctor": "job", "preflight": "job", "xid": "xid", "cache": "cache",
     "cordon": "node", "uncordon": "node", "queue": "queue", "evict": "gang", "cost": "cost",
-    "history": "history",
+    "history": "history", "watch": "job",
 }  # fmt: skip
 COST_TOPICS = (
     "checkpoint-interval", "recompute", "idle", "mtbf", "efficiency", "spares", "decide", "tail",

@@ -58,6 +58,7 @@ class LiveOptions:
     """The bundle stays where it is, so that a second run can go on with it."""
     capture: bool = False
     watchdog_s: float | None = None
+    watchdog_source: str = "--watchdog-timeout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
