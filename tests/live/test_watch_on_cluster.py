@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -24,16 +25,21 @@ from live.training import Rhythm, Training
 Json = dict[str, Any]
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """With a state of its own."""
+    own = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+    own.pop("GPUFLEET_NO_STATE", None)
+    return own
+
+
 class Watcher:
     """The process, and the events that it has printed so far."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
-        environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
-        environment.pop("GPUFLEET_NO_STATE", None)
         self.events: list[Json] = []
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gpufleet_cli", "watch", *command, "-o", "json"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(folder), cwd=folder,
         )  # fmt: skip
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -139,3 +145,52 @@ def test_a_stall_is_told_at_half_the_timeout_and_a_long_checkpoint_is_not(
         failed = watcher.wait("failed")
         assert failed["heard"] > aborted
         assert watcher.ended() >= 10
+
+
+def test_by_logs_alone_one_look_tells_a_stall(
+    namespace: Namespace, watching: Callable[..., Watcher]
+) -> None:
+    """`--once`: 10 or more, with evidence, for a job that is silent; asked again, the same stall is not gathered twice;
+    0 when it steps again. Nothing is written on the cluster."""
+    training = trainings.made(namespace, Rhythm(watchdog_s=600), announces=True)
+    training.live_through(time.time() - 400)
+    training.write_past()
+    ill = watching(training, "--once", "--watchdog-timeout", "600s", "--save", "kept")
+    assert ill.ended() >= 10, ill.complaints
+    assert ill.of("stalled") and ill.of("evidence") and ill.of("triage"), ill.events
+    again = watching(training, "--once", "--watchdog-timeout", "600s", "--save", "kept")
+    assert 10 == again.ended(), again.complaints
+    assert not again.of("evidence"), again.events
+    training.steps(3)
+    well = watching(training, "--once", "--watchdog-timeout", "600s")
+    assert 0 == well.ended(), well.complaints
+    assert "stepping" in well.wait("look")["text"]
+    assert well.of("moves"), well.events
+    written = [
+        one
+        for one in namespace.cluster.audit()
+        if one["verb"] in ("create", "update", "patch", "delete")
+        and "gpufleet" in one.get("userAgent", "")
+        and one["objectRef"]["resource"]
+        not in ("selfsubjectaccessreviews", "selfsubjectreviews", "selfsubjectrulesreviews")
+    ]
+    assert [] == written
+
+
+def test_a_watch_ends_with_its_job_and_by_the_keyboard(
+    namespace: Namespace, watching: Callable[..., Watcher]
+) -> None:
+    """Ctrl-C leaves a last line and 130; a job that ends well ends the watch with 0."""
+    training = trainings.made(namespace, Rhythm(watchdog_s=600))
+    training.live_through(time.time())
+    training.write_past()
+    stopped = watching(training, "--poll", "1s")
+    stopped.wait("steps")
+    stopped.process.send_signal(signal.SIGINT)
+    assert 130 == stopped.ended(), stopped.complaints
+    assert "stopped" == stopped.events[-1]["event"]
+    ending = watching(training, "--poll", "1s")
+    ending.wait("watching")
+    training.end()
+    assert 0 == ending.ended(), ending.complaints
+    assert "ended" == ending.events[-1]["event"]

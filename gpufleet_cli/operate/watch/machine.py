@@ -181,6 +181,7 @@ def _progress(state: State, look: Look, plan: Plan) -> Told:
         return state, []
     moved = [one for one in look.signs if _has_moved(state.marks.get(one.source), one)]
     first = state.moved_s is None and _tells(look.signs)
+    kind = _kind(state, look.signs)
     state = replace(state, marks=_merged(state.marks, look.signs))
     if any(one.source == "logs" for one in look.signs):
         state = replace(state, opens=_opens(look.signs))
@@ -202,7 +203,7 @@ def _progress(state: State, look: Look, plan: Plan) -> Told:
         return began, [_event(began, look, Kind.STEPS, text)]
     if not moved:
         return state, []
-    return _moved(state, look, moved, max(steps, default=state.step), plan)
+    return _moved(state, look, moved, max(steps, default=state.step), kind, plan)
 
 
 def _has_moved(before: Mapping[str, Mark] | None, now: Signs) -> bool:
@@ -250,10 +251,15 @@ def _saved_ns(signs: Sequence[Signs], otherwise: int | None) -> int | None:
 
 
 def _moved(
-    state: State, look: Look, moved: Sequence[Signs], last_step: int | None, plan: Plan
+    state: State,
+    look: Look,
+    moved: Sequence[Signs],
+    last_step: int | None,
+    kind: PauseKind,
+    plan: Plan,
 ) -> Told:
     """A step was made since the last look; when in between, the clock of who made it may say."""
-    assert state.moved_s is not None
+    assert state.moved_s is not None and state.seen_s is not None
     room = max(0.0, look.now_s - max(state.looked_s, state.moved_s))
     ages = [one.age_s for one in moved if one.age_s is not None]
     at_s = look.now_s - min(max(0.0, min(ages, default=0.0)), room)
@@ -261,9 +267,9 @@ def _moved(
     rhythm = habits.rhythm_s(state.habit, plan)
     was = state.mode
     habit = state.habit
-    kind = _kind(state, look.signs)
-    if silent > rhythm and not (was == "stalled" and kind == "none"):  # a stall is no habit
-        habit = habits.with_pause(habit, Past(kind, silent))
+    sure = silent if state.seen_s - state.moved_s <= rhythm else at_s - state.seen_s
+    if sure > rhythm and not (was == "stalled" and kind == "none"):  # a stall is no habit
+        habit = habits.with_pause(habit, Past(kind, sure))
     after = replace(
         state,
         moved_s=at_s,
