@@ -5,28 +5,34 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpufleet_cli.commands.output import emit, look
+from gpufleet_cli.commands.output import emit, look, silence
+from gpufleet_cli.commands.past import keep
 from gpufleet_cli.commands.progress import Rewritten
 from gpufleet_cli.commands.target import triaged
 from gpufleet_cli.commands.triage import exit_code
+from gpufleet_cli.errors import TargetError
 from gpufleet_cli.render import render, watch_lines
 from gpufleet_cli.settings import Settings
 
 if TYPE_CHECKING:
+    from gpufleet_cli.evidence import Target
     from gpufleet_cli.facts import JobNumbers
     from gpufleet_cli.live.session import LiveOptions
     from gpufleet_cli.operate.watch.loop import Found
     from gpufleet_cli.operate.watch.numbers import Stated
+    from gpufleet_cli.verdict import Triage
     from gpufleet_cli.watch_card import Event, Glance
 
 
 @dataclass(slots=True, kw_only=True)
 class Shown:
-    """The hands of a watch that a person or a script started. `numbers` are those of the command line."""
+    """The hands of a watch that a person or a script started. `numbers` are those of the command line; `page` and
+    `seen` are of the last triage."""
 
     settings: Settings
     options: LiveOptions
@@ -36,6 +42,7 @@ class Shown:
     job: str = ""
     namespace: str = ""
     status: Rewritten | None = None
+    seen: tuple[Triage, Target] | None = None
 
     def __post_init__(self) -> None:
         if self.output == "text" and sys.stderr.isatty():
@@ -49,9 +56,9 @@ class Shown:
         """One line on standard output."""
         self.wipe()
         if self.output == "json":
-            emit(watch_lines.document(event, job=self.job, namespace=self.namespace))
+            _write(watch_lines.document(event, job=self.job, namespace=self.namespace))
         else:
-            emit(watch_lines.line(event))
+            _write(watch_lines.line(event))
 
     def show(self, glance: Glance, name: str) -> None:
         """The line on the terminal; nothing on a pipe."""
@@ -67,12 +74,20 @@ class Shown:
         """The page of the triage; as JSON it stands in the event."""
         if self.output == "text":
             emit(f"\n{self.page}\n")
+        if self.seen is not None:
+            keep(*self.seen, self.settings, is_verdict_shown=self.output == "text")
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
     def investigate(
-        self, place: Path, *, attempt: int | None, budget_s: float, timeout: Stated
+        self,
+        place: Path,
+        *,
+        attempt: int | None,
+        budget_s: float,
+        timeout: Stated,
+        known: Mapping[str, object],
     ) -> Found:
         """Collect, then triage what was collected, as `gpufleet triage` does."""
         from gpufleet_cli.bundle import read_target
@@ -87,6 +102,7 @@ class Shown:
             deadline_s=budget_s,
             watchdog_s=timeout.value,
             watchdog_source=timeout.source,
+            known=known,
         )
         place.parent.mkdir(parents=True, exist_ok=True)
         with hooks() as own:
@@ -95,6 +111,7 @@ class Shown:
         read = replace(read, kind="job", name=collected.job, namespace=collected.namespace)
         found = triaged(read, self.numbers, None)
         self.page = render(found, "text", look(self.settings))
+        self.seen = (found, read)
         action = found.recommendation.action.value
         nodes = (
             f" {', '.join(found.recommendation.nodes[:4])}" if found.recommendation.nodes else ""
@@ -108,7 +125,20 @@ class Shown:
             seconds=collected.seconds,
             interrupted=collected.interrupted,
             headline=head,
+            is_healthy=verdict.kind == "healthy",
             command=f"gpufleet triage {collected.bundle}",
             report=render(found, "json", look(self.settings)),
             code=exit_code(found, detailed=True),
         )
+
+
+def _write(text: str) -> None:
+    """Unlike a report's, a reader who is gone ends the watch: nobody would be told any more."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        silence(sys.stdout)
+        raise TargetError(f"nothing can be told: {(exc.strerror or '').lower()}") from exc

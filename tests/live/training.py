@@ -26,16 +26,18 @@ SAVED = "training_last_checkpoint_timestamp_seconds"
 PACE = "training_step_seconds"
 RANKS = 2
 SAMPLE_S = 5
+SOON_S = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """Seconds: between two durable checkpoints, of which one takes so long; and the watchdog's timeout."""
+    """Seconds: between two durable checkpoints, of which one takes so long; and the watchdog's timeout. `saves`: how many
+    there were so far; the next is due in a few seconds."""
 
     every_s: int = 120
     save_s: int = 34
     watchdog_s: int = 60
-    past_s: int = 1_200
+    saves: int = 4
 
 
 @dataclass(slots=True)
@@ -61,7 +63,7 @@ class Training:
     def live_through(self, end: float) -> None:
         """The past up to now: the next save is due some seconds later."""
         rhythm = self.rhythm
-        begin = end - rhythm.past_s
+        begin = end - (rhythm.saves + 1) * rhythm.every_s + rhythm.save_s + SOON_S
         self.saved_at = begin
         at, sample_at = begin, begin
         self.samples = {STEP: [], SAVED: [], PACE: []}

@@ -264,7 +264,7 @@ def test_reads_that_fail_never_page_about_the_job() -> None:
     assert [Kind.CANNOT_SEE] == kinds(pages(told))
     assert Kind.SEES in kinds(told)
     (blind,) = pages(told)
-    assert 315.0 + 120.0 <= blind.at_ns / NS <= 315.0 + 150.0
+    assert 300.0 + 120.0 <= blind.at_ns / NS <= 300.0 + 150.0
     assert "no answer" in blind.text
 
 

@@ -71,13 +71,13 @@ class Eyes:
         except SourceError as exc:
             unread.append(exc.message)
             return None
-        if self.token != subject.token or not self.logs.tasks:
-            self.is_new = self.is_new or self.token != subject.token
-            self.token = subject.token
+        if self.token != subject.token:
+            self.token, self.is_new, self.turn = subject.token, True, 0
             self.logs = LogEyes(pods=self.job.pods, timeout_s=self.logs.timeout_s)
-            self.turn = 0
             if self.metrics is not None:
                 self.metrics.conditions = None
+        elif self.job.pods is not self.logs.pods:
+            self.logs.take(self.job.pods)
         return subject
 
     def _log_signs(self, api: Api, unread: list[str]) -> Signs | None:

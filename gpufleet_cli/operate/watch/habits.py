@@ -70,6 +70,11 @@ def limit(state: State, plan: Plan) -> Limit:
     return best
 
 
+def is_unexplained(state: State, plan: Plan) -> bool:
+    """Whether nothing is open, no save is due, and no habit has a part in this silence."""
+    return state.opens is None and not _save_is_due(state, plan) and not limit(state, plan).why
+
+
 def _kinds(state: State, plan: Plan) -> Iterable[tuple[PauseKind, str]]:
     """What kinds of pause this silence may be, each with what says so."""
     if state.opens is not None:

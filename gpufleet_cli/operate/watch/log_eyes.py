@@ -109,10 +109,15 @@ class LogEyes:
     tasks: list[LogTask] = field(init=False)
 
     def __post_init__(self) -> None:
-        ranks = {pod.name: pod.state.rank_container for pod in self.pods}
+        self.take(self.pods)
+
+    def take(self, pods: tuple[Pod, ...]) -> None:
+        """The pods of the run as they were just listed; what was heard of those that are still there stays."""
+        self.pods = pods
+        ranks = {pod.name: pod.state.rank_container for pod in pods}
         self.tasks = [
             one
-            for one in tasks_of(self.pods, frozenset())
+            for one in tasks_of(pods, frozenset())
             if not one.previous and one.container == ranks[one.pod]
         ]
 

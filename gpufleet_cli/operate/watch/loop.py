@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -55,6 +56,7 @@ class Found:
     seconds: float
     interrupted: bool
     headline: str
+    is_healthy: bool
     command: str
     report: str
     code: int
@@ -68,7 +70,13 @@ class Hands(Protocol):
     def show(self, glance: Glance, name: str) -> None: ...
     def report(self, found: Found) -> None: ...
     def investigate(
-        self, place: Path, *, attempt: int | None, budget_s: float, timeout: Stated
+        self,
+        place: Path,
+        *,
+        attempt: int | None,
+        budget_s: float,
+        timeout: Stated,
+        known: Mapping[str, object],
     ) -> Found: ...
     def pause(self, seconds: float) -> None: ...
 
@@ -287,7 +295,11 @@ class _Watch:
         number = None if self.state.subject is None else self.state.subject.number
         try:
             found = self.hands.investigate(
-                place, attempt=number, budget_s=budget, timeout=self.numbers.timeout
+                place,
+                attempt=number,
+                budget_s=budget,
+                timeout=self.numbers.timeout,
+                known=self._known(event, look),
             )
         except GpufleetError as exc:
             self._tell(Kind.EVIDENCE, f"no evidence could be gathered: {exc.message}")
@@ -301,12 +313,28 @@ class _Watch:
         )
         self._tell(Kind.EVIDENCE, text, bundle=found.place)
         triage = f"triage of it: {found.headline}"
+        if found.is_healthy and event.kind is Kind.STALLED:
+            triage += " It sees the logs alone: the watch holds on to its stall."
         self._tell(Kind.TRIAGE, triage, bundle=found.place, report=found.report)
         self.hands.report(found)
         told = {"bundle": found.place, "triage": found.headline, "command": found.command}
         self.outbox.add((event.kind,), told)
         if found.interrupted:
             raise KeyboardInterrupt
+
+    def _known(self, event: Event, look: Look) -> dict[str, object]:
+        """What the bundle should know and no log says. That progress stands still is proof where a log that is read
+        shows that nothing is open, no save is due, and the job has no such habit."""
+        told: dict[str, object] = {"name": self.found.name, "namespace": self.found.namespace}
+        told["watchdog_timeout_seconds"] = self.numbers.timeout.value
+        every = self.numbers.plan.checkpoint_interval_s or self.state.habit.save_every_s
+        if every is not None:
+            told["checkpoint_interval_seconds"] = every
+        is_read = any(one.source == "logs" for one in look.signs)
+        unexplained = habits.is_unexplained(self.state, self.numbers.plan)
+        if event.kind is Kind.STALLED and is_read and unexplained:
+            told["state"] = "stalled"
+        return told
 
     def _before_watchdog(self, left_s: float, took_s: float) -> str:
         rest = left_s - took_s

@@ -109,7 +109,8 @@ def _subject(state: State, look: Look, plan: Plan) -> Told:
         events.append(_event(state, look, Kind.FAILED, f"attempt {new.number} failed: {new.why}"))
     if new.state == "exited" and state.mode != "over":
         state = replace(state, mode="over")
-        events.append(_event(state, look, Kind.ENDED, f"attempt {new.number} ended well"))
+        how = f": {new.why}" if new.why else " well"
+        events.append(_event(state, look, Kind.ENDED, f"attempt {new.number} ended{how}"))
     return state, events
 
 
@@ -151,7 +152,7 @@ def _sight(state: State, look: Look, plan: Plan) -> Told:
         if nothing is not None and not state.is_blind:
             told = [_event(state, look, Kind.CANNOT_SEE, nothing)]
         return replace(state, blind_since_s=None, is_blind=nothing is not None), told
-    since = look.now_s if since is None else since
+    since = state.looked_s if since is None else since
     state = replace(state, blind_since_s=since)
     for_s = look.now_s - since
     if state.is_blind or for_s < blind_s(plan):
@@ -370,7 +371,9 @@ def _stall_words(state: State, quiet: float, plan: Plan, why: str) -> str:
     left = plan.timeout_s - quiet
     fires = f"it fires in {duration(left)}" if left > 0 else "its time is over"
     beyond = f", beyond its habit ({why})" if why else ""
-    return f"stalled: no step{last} for {duration(quiet)}{beyond}; watchdog {duration(plan.timeout_s)}, {fires}"
+    return (
+        f"no step{last} for {duration(quiet)}{beyond}; watchdog {duration(plan.timeout_s)}, {fires}"
+    )
 
 
 # --- Pace -----------------------------------------------------------------------------------------

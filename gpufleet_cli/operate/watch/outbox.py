@@ -50,6 +50,8 @@ class Outbox:
     failures: int = 0
     next_s: float = 0.0
     sent_s: float | None = None
+    told: str = ""
+    """What was said of the last post: the same is not said again."""
 
     @property
     def began(self) -> dict[str, int]:
@@ -117,7 +119,9 @@ class Outbox:
             notify.post(self.url, posted)
         except SourceError as exc:
             return self._failed(exc, now_s, at_ns)
-        told = self._shown() if self.is_dirty or self.failures else ""
+        shown = self._shown()
+        told = shown if shown != self.told or self.failures else ""
+        self.told = shown
         self.over.clear()
         self.is_dirty, self.failures, self.sent_s, self.next_s = False, 0, now_s, now_s
         return [Event(kind=Kind.POSTED, at_ns=at_ns, text=told)] if told else []
