@@ -58,7 +58,8 @@ class Shown:
         if self.output == "json":
             _write(watch_lines.document(event, job=self.job, namespace=self.namespace))
         else:
-            _write(watch_lines.line(event))
+            width = shutil.get_terminal_size().columns - 1 if sys.stdout.isatty() else None
+            _write(watch_lines.line(event, width))
 
     def show(self, glance: Glance, name: str) -> None:
         """The line on the terminal; nothing on a pipe."""

@@ -7,14 +7,20 @@ import math
 
 from gpufleet_cli.plain_text import visible
 from gpufleet_cli.redact import redact
-from gpufleet_cli.render.layout import duration, fit
+from gpufleet_cli.render.layout import duration, fit, wrap
 from gpufleet_cli.timestamps import format_clock, format_ns
 from gpufleet_cli.watch_card import SCHEMA, Event, Glance
 
+LEAST_WIDTH = 20
 
-def line(event: Event) -> str:
-    """`03:46:07 stalled  no step after step 4,121 for 5m`."""
-    return f"{format_clock(event.at_ns)} {event.kind:<10} {visible(redact(event.text))}\n"
+
+def line(event: Event, width: int | None = None) -> str:
+    """`03:46:07 stalled    no step after step 4,121 for 5m`: one line, and of a terminal, whose width is known, as many
+    as it takes."""
+    head = f"{format_clock(event.at_ns)} {event.kind:<10} "
+    text = visible(redact(event.text))
+    lines = [text] if width is None else wrap(text, max(LEAST_WIDTH, width - len(head)))
+    return f"\n{' ' * len(head)}".join([f"{head}{lines[0]}", *lines[1:]]) + "\n"
 
 
 def document(event: Event, *, job: str, namespace: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import httpx
 import pytest
 import respx
+from servers import alertmanager as managers
+from servers.running import wait_until
 
 from gpufleet_cli.errors import SourceError, UsageError
 from gpufleet_cli.operate import notify
@@ -166,3 +169,18 @@ def test_nobody_listens() -> None:
     """One line."""
     with pytest.raises(SourceError, match=r"127\.0\.0\.1"):
         notify.post("http://127.0.0.1:9", [], timeout_s=1.0)
+
+
+def test_a_real_alertmanager_takes_an_alert_and_its_end(alertmanager: str) -> None:
+    """As its own API tells them: there with labels and begin, then gone."""
+    now_ns = time.time_ns()
+    box = outbox(f"{alertmanager}/")
+    box.note(event(Kind.STALLED, at_ns=now_ns), now_ns - 300 * NS)
+    assert [Kind.POSTED] == [one.kind for one in box.flush(0.0, now_ns)]
+    (alert,) = managers.alerts(alertmanager)
+    assert "GpufleetJobStalled" == alert["labels"]["alertname"]
+    assert "https://api.example/run-7" == alert["generatorURL"]
+    assert abs(at(alert["startsAt"]) - (now_ns - 300 * NS)) < NS
+    box.note(event(Kind.MOVES, at_ns=time.time_ns()))
+    box.flush(1.0, time.time_ns())
+    wait_until(lambda: not managers.alerts(alertmanager), "the alert is over")

@@ -194,7 +194,7 @@ class _Watch:
             self._keep()
             glance = machine.glance(self.state, time.monotonic())
             lasting = ", ".join(sorted(self.outbox.lasting))
-            alerts = f"; {lasting} ends by itself" if lasting and self.outbox.url else ""
+            alerts = f"; {lasting} ends by itself in minutes" if lasting and self.outbox.url else ""
             self._tell(Kind.STOPPED, f"no longer watched: {glance.mode}, {_ago(glance)}{alerts}")
             raise
 

@@ -200,7 +200,7 @@ def _progress(state: State, look: Look, plan: Plan) -> Told:
         )
         since = began.quiet_s(look.now_s) or 0.0
         shown = "a step" if began.step is None else f"step {began.step:,}"
-        text = f"it steps: {shown} {duration(since)} ago by its own clock"
+        text = f"it steps: {shown} was made {duration(since)} ago, by its own clock"
         return began, [_event(began, look, Kind.STEPS, text)]
     if not moved:
         return state, []
