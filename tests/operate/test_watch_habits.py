@@ -69,9 +69,18 @@ def test_how_long_a_silence_may_be(
 ) -> None:
     """Never below half the timeout."""
     state = replace(
-        STATE, habit=Habit(pauses=pauses, save_every_s=1800.0), saved_before_s=saved_before_s
+        STATE,
+        habit=Habit(interval_s=15.0, pauses=pauses, save_every_s=1800.0),
+        saved_before_s=saved_before_s,
     )
     assert seconds == pytest.approx(habits.limit(state, PLAN).seconds)
+
+
+def test_without_a_rhythm_the_page_waits_until_time_is_short() -> None:
+    """Of a job whose steps take minutes, the first two may be as far apart; there is still time to look."""
+    found = habits.limit(STATE, PLAN)
+    assert 510.0 == found.seconds and "rhythm" in found.why
+    assert not habits.is_unexplained(STATE, PLAN)
 
 
 def test_a_pause_that_only_one_source_has_a_name_for_has_it() -> None:

@@ -250,6 +250,33 @@ def test_a_pause_is_learnt_with_its_kind() -> None:
         assert 240.0 <= past.seconds <= 260.0
 
 
+def test_a_warm_up_as_before_pages_nobody() -> None:
+    """The first steps of a run take long: paged once, where it is not known; the next run is given as much."""
+    first = [
+        *(look(n * 15.0) for n in range(4)),
+        *each(Job(until_s=60.0), 60.0, 460.0),
+        *each(Job(until_s=1e9), 475.0, 700.0),
+    ]
+    state, told = run(first)
+    assert [Kind.STALLED] == kinds(pages(told))
+    (past,) = state.habit.pauses
+    assert "start" == past.kind
+    second = replace(RUN, token="uid/1/0", number=1)
+    later = [replace(one, subject=second, now_s=one.now_s + 1000.0) for one in first]
+    _, told = run(later, state=state)
+    assert [] == pages(told)
+
+
+def test_intervals_are_learnt_on_the_way() -> None:
+    """A run that is watched from its start: its rhythm, and how often it saves."""
+    saves = [Job(until_s=1e9, saved_at_s=at // 600 * 600.0) for at in range(15, 3000, 15)]
+    seen = [look(at, job.signs(at)) for at, job in zip(range(15, 3000, 15), saves, strict=True)]
+    looks = [look(0.0), *seen]
+    habit = run(looks, habit=Habit())[0].habit
+    assert habit.interval_s is not None and 10.0 < habit.interval_s < 20.0
+    assert 600.0 == habit.save_every_s
+
+
 # --- What is not seen -----------------------------------------------------------------------------
 
 
@@ -290,6 +317,29 @@ def test_a_job_without_a_step_pages_nobody() -> None:
     looks = [look(at) for at in range(0, 590, 15)]
     assert [] == run(looks)[1]
     assert [Kind.CANNOT_SEE] == kinds(run([look(at) for at in range(0, 1200, 15)])[1])
+
+
+def test_a_job_that_is_suspended_is_neither_stalled_nor_lost() -> None:
+    """Its pods are gone, and the API server says so."""
+    waits = replace(RUN, state="pending")
+    looks = [
+        *each(Job(until_s=1000.0), 900.0, 1000.0), *(look(at, subject=waits) for at in range(1015, 4000, 15))
+    ]  # fmt: skip
+    assert [] == pages(run(looks)[1])
+
+
+def test_a_new_writer_with_a_later_step_is_movement() -> None:
+    """Rank 0's kubelet is gone, and the one that is followed in its place is further on."""
+
+    def logs(at: float) -> Signs:
+        pod = "p-0" if at < 450 else "p-1"
+        return Signs(
+            source="logs", marks={pod: Mark(int(at), round(at * NS))}, step=int(at), age_s=0.0
+        )
+
+    state, told = run([look(at, logs(at)) for at in range(0, 900, 15)])
+    assert [] == pages(told)
+    assert 885 == state.step
 
 
 # --- Another run, the end -------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class Eyes:
     def look(self, plan: Plan, lookback_s: float) -> Look:
         """What can be read now. `learnt` is set where it was the first of a run."""
         unread: list[str] = []
-        api = self._bounded(plan)
+        api = self._bounded(min(MOST_READ_S, max(LEAST_READ_S, plan.poll_s)))
         metered = threads.Beside(lambda: self._metric_signs(api, plan), deadline=api.deadline)
         subject = self._subject(api, unread)
         logged = self._log_signs(api, unread)
@@ -56,18 +56,20 @@ class Eyes:
             unread=tuple(unread),
         )
 
-    def _bounded(self, plan: Plan) -> Api:
-        """The API server for one look, which ends in time."""
-        seconds = min(MOST_READ_S, max(LEAST_READ_S, plan.poll_s))
+    def _bounded(self, seconds: float) -> Api:
+        """The API server for so long: a look has to end in time."""
         api = Api(self.api.access, deadline=Deadline(seconds), threads=8)
         api.clock_ahead_s = self.api.clock_ahead_s
         return api
+
+    def _lister(self, seconds: float) -> Api:
+        return self._bounded(max(MOST_READ_S, seconds))
 
     def _subject(self, api: Api, unread: list[str]) -> Subject | None:
         followed = self.logs.tellers or self.logs.tasks[:1]
         self.job.followed = [task.pod for task in followed]
         try:
-            subject = self.job.look(api, time.monotonic())
+            subject = self.job.look(api, self._lister, time.monotonic())
         except SourceError as exc:
             unread.append(exc.message)
             return None

@@ -18,6 +18,7 @@ from gpufleet_cli.reason.pauses import HABIT, LEAST_RHYTHM_S, RHYTHMS
 
 MOST_PAUSES = 64
 MOST_PACES = 120
+FEW_PACES = 5
 DUE = 0.8
 """A save is due this part of the usual interval after the last one."""
 AGAIN = 1.05
@@ -28,6 +29,8 @@ LOOKING, LEAST_LOOKING_S = 0.15, 30.0
 SAME_MOMENT_S = 2.0
 SAVE_APART_S = 10.0
 HOLE = 3.0
+FIRST_MOVES = 3
+RECENT = 0.1
 
 
 class Limit(NamedTuple):
@@ -55,6 +58,8 @@ def last_call_s(timeout_s: float) -> float:
 def limit(state: State, plan: Plan) -> Limit:
     """How long this silence may last, given what is open and what the job did before."""
     best = Limit(plan.notice_s)
+    if state.habit.interval_s is None:
+        best = Limit(max(best.seconds, last_call_s(plan.timeout_s)), "its rhythm is not known yet")
     for kind, reason in _kinds(state, plan):
         longest = max((past.seconds for past in state.habit.pauses if past.kind == kind), default=0)
         if longest <= 0:
@@ -81,7 +86,14 @@ def _kinds(state: State, plan: Plan) -> Iterable[tuple[PauseKind, str]]:
         yield state.opens, f"{SHOWN[state.opens]} is open"
     if state.opens != "save" and _save_is_due(state, plan):
         yield "save", "a save is due"
+    if is_starting(state):
+        yield "start", "the run has just begun"
     yield "none", "its habit"
+
+
+def is_starting(state: State) -> bool:
+    """Whether the run has made its first steps just now: what compiles and warms up does so here."""
+    return state.from_start and state.moves < FIRST_MOVES
 
 
 def _save_is_due(state: State, plan: Plan) -> bool:
@@ -94,11 +106,32 @@ def _save_is_due(state: State, plan: Plan) -> bool:
     return before < 0 or (every is not None and before >= DUE * (every - min(took, every)))
 
 
+def usual_step_s(habit: Habit, stated_s: float | None = None) -> float | None:
+    """Seconds a step as stated, else as it mostly was."""
+    if stated_s is not None:
+        return stated_s
+    return median(habit.paces) if len(habit.paces) >= FEW_PACES else None
+
+
 # --- Learning -------------------------------------------------------------------------------------
 
 
 def with_pause(habit: Habit, past: Past) -> Habit:
     return replace(habit, pauses=(*habit.pauses, past)[-MOST_PAUSES:])
+
+
+def with_gap(habit: Habit, seconds: float) -> Habit:
+    """A time between two steps that was no pause: what is usual follows slowly."""
+    known = habit.interval_s
+    return replace(
+        habit, interval_s=seconds if known is None else known + RECENT * (seconds - known)
+    )
+
+
+def with_save(habit: Habit, seconds: float) -> Habit:
+    """A time between two checkpoints."""
+    known = habit.save_every_s
+    return replace(habit, save_every_s=seconds if known is None else (known + seconds) / 2)
 
 
 def with_pace(habit: Habit, pace_s: float) -> Habit:

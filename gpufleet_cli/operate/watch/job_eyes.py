@@ -6,7 +6,7 @@ changed, and seldom besides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
@@ -24,6 +24,7 @@ from gpufleet_cli.parsers import json_documents as js
 
 LIST_S, PODS_A_SECOND = 60.0, 10.0
 """All pods are listed again after so long, later of a large gang."""
+LISTED_A_SECOND = 50.0
 AT_MOST_S, AT_MOST_PODS_A_SECOND = 10.0, 100.0
 """And where something changed, no sooner than this after the last time."""
 
@@ -55,10 +56,13 @@ class JobEyes:
             found = self.job.objects[0]
             typed = f"{js.text_at(found, 'apiVersion')}|{js.text_at(found, 'kind')}"
             self._path = kinds.path_of(typed, self.job.namespace, self.job.name)
+        else:
+            self.wanted = replace(self.wanted, namespace=self.job.namespace)
         return self._taken(api, self.job, now_s)
 
-    def look(self, api: Api, now_s: float) -> Subject:
-        """The run as it is now. SourceError where the server did not tell."""
+    def look(self, api: Api, lister: Callable[[float], Api], now_s: float) -> Subject:
+        """The run as it is now. SourceError where the server did not tell. `lister`: the API server for so many
+        seconds, since the list of a large gang takes longer than a look."""
         assert self.job is not None and self._subject is not None
         self._is_stale = self._changed(api) or self._is_stale
         since = now_s - self.listed_s
@@ -67,7 +71,11 @@ class JobEyes:
         if since < (least if self._is_stale else often):
             return self._subject
         try:
-            return self._taken(api, find_job.find(api, self.wanted), now_s)
+            longer = lister(len(self.pods) / LISTED_A_SECOND)
+            found = find_job.find(longer, self.wanted)
+            if found.gaps:  # a part of its pods: the run is not to be told by that
+                return self._subject
+            return self._taken(longer, found, now_s)
         except TargetError:
             was = self._subject
             ended = was if was.state == "failed" else replace(was, state="exited", why="it is gone")
@@ -113,7 +121,8 @@ def subject_of(job: Job, pods: Sequence[Pod], before: Subject | None = None) -> 
     has_failed, has_ended = word in gang_view.FAILED, word in gang_view.ENDED
     number = job.attempts[-1].number if job.attempts else 0
     anew = max((began_anew_ns(pod.state) for pod in pods), default=0)
-    token = f"{job.uid or job.namespace}/{number}/{anew}"
+    made = min((pod.state.created_ns or 0 for pod in pods), default=0)
+    token = f"{job.uid or job.namespace}/{number}/{made}/{anew}"
     if not pods:
         number = number if before is None else before.number
         token = token if before is None else before.token

@@ -132,6 +132,8 @@ class _Watch:
             at_ns = time.time_ns()
             self.state = memory.state_of(loaded.kept, self.state, time.monotonic(), at_ns)
             self.bundle = loaded.kept.bundle
+            self.eyes.logs.timeout_s = loaded.kept.timeout_s
+            self.eyes.is_new = not self.state.marks or loaded.kept.token != self.eyes.token
             self.outbox.go_on(loaded.kept.alerts, at_ns)
 
     def _numbers(self) -> Numbers:
@@ -259,8 +261,9 @@ class _Watch:
         for event in events:
             self.hands.tell(event)
             self.outbox.note(event, self.state.stalled_ns if event.kind is Kind.STALLED else None)
-            if event.kind in (Kind.STALLED, Kind.FAILED):
+            if event.kind in (Kind.STALLED, Kind.FAILED, Kind.CANNOT_SEE):
                 self._post_now()
+            if event.kind in (Kind.STALLED, Kind.FAILED) or self._may_be_ill(event, look):
                 self._evidence(event, look)
         self._flush()
         self.hands.show(machine.glance(self.state, time.monotonic()), self.found.name)
@@ -288,7 +291,7 @@ class _Watch:
         quiet = self.state.quiet_s(time.monotonic()) or 0.0
         budget, left = (
             of_stall(self.numbers.plan.timeout_s, quiet, stated)
-            if event.kind is Kind.STALLED
+            if event.kind is not Kind.FAILED
             else of_failure(stated)
         )
         place = self._place(event)
@@ -321,6 +324,11 @@ class _Watch:
         self.outbox.add((event.kind,), told)
         if found.interrupted:
             raise KeyboardInterrupt
+
+    def _may_be_ill(self, event: Event, look: Look) -> bool:
+        """A job that stepped, whose node or exporter is gone while the API server answers, is looked at too."""
+        is_lost = event.kind is Kind.CANNOT_SEE and self.state.moved_s is not None
+        return is_lost and look.subject is not None
 
     def _known(self, event: Event, look: Look) -> dict[str, object]:
         """What the bundle should know and no log says. That progress stands still is proof where a log that is read
@@ -371,7 +379,7 @@ class _Watch:
     def _keep(self) -> None:
         kept = memory.kept_of(
             self.state, time.monotonic(), time.time_ns(),
-            alerts=self.outbox.began, bundle=self.bundle,
+            alerts=self.outbox.began, bundle=self.bundle, timeout_s=self.eyes.logs.timeout_s,
         )  # fmt: skip
         if kept is None:
             return

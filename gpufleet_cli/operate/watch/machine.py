@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from gpufleet_cli.operate.watch import habits
+from gpufleet_cli.operate.watch import habits, rates
 from gpufleet_cli.operate.watch.model import (
     SHOWN,
     Look,
@@ -25,22 +25,16 @@ from gpufleet_cli.operate.watch.model import (
     Subject,
     Voice,
 )
+from gpufleet_cli.operate.watch.telling import Told, event
 from gpufleet_cli.reason.pauses import RHYTHMS
 from gpufleet_cli.render.layout import duration
 from gpufleet_cli.watch_card import Event, Glance, Kind
 
 NS = 1_000_000_000
-SLOWER, AS_USUAL = 1.3, 1.15
-SLOW_FOR_S = 300.0
-FEW_PACES = 5
-PACE_EVERY_S = 30.0
-LATE = 1.5
 LEAST_CONFIRM_S, STEPS = 5.0, 3.0
 MOST_GAPS = 9
 BLIND_S, BLIND_POLLS = 120.0, 4
 NOTHING_S = 600.0
-
-Told = tuple[State, list[Event]]
 
 
 def begun(now_s: float) -> State:
@@ -51,7 +45,7 @@ def begun(now_s: float) -> State:
 def step(state: State, look: Look, plan: Plan) -> tuple[State, tuple[Event, ...]]:
     """One look added to the state, and what it changes."""
     events: list[Event] = []
-    for turn in (_subject, _sight, _progress, _saves, _silence, _pace, _lateness):
+    for turn in TURNS:
         state, told = turn(state, look, plan)
         events += told
     return replace(state, looked_s=look.now_s), tuple(events)
@@ -79,20 +73,6 @@ def blind_s(plan: Plan) -> float:
     return max(BLIND_POLLS * plan.poll_s, min(BLIND_S, plan.notice_s))
 
 
-def _event(state: State, look: Look, kind: Kind, text: str, paged_s: float | None = None) -> Event:
-    return Event(
-        kind=kind,
-        at_ns=look.at_ns,
-        text=text,
-        step=state.step,
-        quiet_s=state.quiet_s(look.now_s),
-        paged_s=paged_s,
-        step_s=state.pace_s,
-        usual_step_s=usual_step_s(state),
-        checkpoint_age_s=state.saved_age_s(look.now_s),
-    )
-
-
 # --- Which run ------------------------------------------------------------------------------------
 
 
@@ -106,11 +86,11 @@ def _subject(state: State, look: Look, plan: Plan) -> Told:
     state = replace(state, subject=new)
     if new.state == "failed" and state.failed_s is None:
         state = replace(state, failed_s=look.now_s)
-        events.append(_event(state, look, Kind.FAILED, f"attempt {new.number} failed: {new.why}"))
+        events.append(event(state, look, Kind.FAILED, f"attempt {new.number} failed: {new.why}"))
     if new.state == "exited" and state.mode != "over":
         state = replace(state, mode="over")
         how = f": {new.why}" if new.why else " well"
-        events.append(_event(state, look, Kind.ENDED, f"attempt {new.number} ended{how}"))
+        events.append(event(state, look, Kind.ENDED, f"attempt {new.number} ended{how}"))
     return state, events
 
 
@@ -125,10 +105,10 @@ def _another(state: State, look: Look, new: Subject) -> Told:
         blind_since_s=state.blind_since_s,
     )
     why = f": {new.why}" if new.why else ""
-    events = [_event(fresh, look, Kind.ATTEMPT, f"attempt {new.number} is watched now{why}")]
+    events = [event(fresh, look, Kind.ATTEMPT, f"attempt {new.number} is watched now{why}")]
     if new.state == "failed":
         fresh = replace(fresh, failed_s=look.now_s)
-        events.append(_event(fresh, look, Kind.FAILED, f"attempt {new.number} failed{why}"))
+        events.append(event(fresh, look, Kind.FAILED, f"attempt {new.number} failed{why}"))
     return fresh, events
 
 
@@ -144,13 +124,17 @@ def _sight(state: State, look: Look, plan: Plan) -> Told:
     if state.mode == "over":
         return state, []
     since = state.blind_since_s
-    if _tells(look.signs) or (state.moved_s is None and look.subject is not None):
+    subject = look.subject
+    if subject is not None and not _tells(look.signs):
+        state = replace(state, from_start=state.from_start or state.moved_s is None)
+    waits = subject is not None and (state.moved_s is None or subject.state == "pending")
+    if _tells(look.signs) or waits:
         told = []
         nothing = _nothing(state, look, plan)
         if state.is_blind and nothing is None:
-            told = [_event(state, look, Kind.SEES, "the job can be seen again")]
+            told = [event(state, look, Kind.SEES, "the job can be seen again")]
         if nothing is not None and not state.is_blind:
-            told = [_event(state, look, Kind.CANNOT_SEE, nothing)]
+            told = [event(state, look, Kind.CANNOT_SEE, nothing)]
         return replace(state, blind_since_s=None, is_blind=nothing is not None), told
     since = state.looked_s if since is None else since
     state = replace(state, blind_since_s=since)
@@ -159,7 +143,7 @@ def _sight(state: State, look: Look, plan: Plan) -> Told:
         return state, []
     why = "; ".join(look.unread) or "nothing that was read tells its steps any more"
     text = f"the job cannot be seen for {duration(for_s)}, which says nothing of it: {why}"
-    return replace(state, is_blind=True), [_event(state, look, Kind.CANNOT_SEE, text)]
+    return replace(state, is_blind=True), [event(state, look, Kind.CANNOT_SEE, text)]
 
 
 def _nothing(state: State, look: Look, plan: Plan) -> str | None:
@@ -201,7 +185,7 @@ def _progress(state: State, look: Look, plan: Plan) -> Told:
         since = began.quiet_s(look.now_s) or 0.0
         shown = "a step" if began.step is None else f"step {began.step:,}"
         text = f"it steps: {shown} was made {duration(since)} ago, by its own clock"
-        return began, [_event(began, look, Kind.STEPS, text)]
+        return began, [event(began, look, Kind.STEPS, text)]
     if not moved:
         return state, []
     return _moved(state, look, moved, max(steps, default=state.step), kind, plan)
@@ -209,12 +193,15 @@ def _progress(state: State, look: Look, plan: Plan) -> Told:
 
 def _has_moved(before: Mapping[str, Mark] | None, now: Signs) -> bool:
     """A step that its writer had not made when it was last read. A run that began anew at an older checkpoint has
-    lower numbers and later times; a gauge of a clock that was set back has another value."""
+    lower numbers and later times; a gauge of a clock that was set back has another value; of a writer that was not
+    read before a step beyond all that are known is new."""
     if before is None:
         return False
     for writer, mark in now.marks.items():
         old = before.get(writer)
         if old is None:
+            if before and mark.step > max(other.step for other in before.values()):
+                return True
             continue
         if mark.step > old.step or mark.at_ns > old.at_ns:
             return True
@@ -269,12 +256,17 @@ def _moved(
     was = state.mode
     habit = state.habit
     sure = silent if state.seen_s - state.moved_s <= rhythm else at_s - state.seen_s
-    if sure > rhythm and not (was == "stalled" and kind == "none"):  # a stall is no habit
+    if kind == "none" and habits.is_starting(state):
+        kind = "start"
+    if sure <= rhythm or habit.interval_s is None:
+        habit = habits.with_gap(habit, sure)
+    elif not (was == "stalled" and kind == "none"):  # a stall is no habit
         habit = habits.with_pause(habit, Past(kind, sure))
     after = replace(
         state,
         moved_s=at_s,
         seen_s=look.now_s,
+        moves=state.moves + 1,
         step=last_step,
         mode="stepping",
         habit=habit,
@@ -283,12 +275,12 @@ def _moved(
     )
     if state.failed_s is not None and not state.goes_on and at_s > state.failed_s:
         after = replace(after, goes_on=True)
-        return after, [_event(after, look, Kind.MOVES, "it steps on after the failure")]
+        return after, [event(after, look, Kind.MOVES, "it steps on after the failure")]
     if was not in ("paused", "excused", "stalled"):
         return after, []
     shown = "" if last_step is None else f": step {last_step:,}"
     return after, [
-        _event(after, look, Kind.MOVES, f"it steps again after {duration(silent)}{shown}")
+        event(after, look, Kind.MOVES, f"it steps again after {duration(silent)}{shown}")
     ]
 
 
@@ -298,32 +290,6 @@ def _kind(state: State, signs: Sequence[Signs]) -> PauseKind:
     if now is not None and now != state.saved_at_move_ns:
         return "save"
     return state.opens or "none"
-
-
-# --- Checkpoints ----------------------------------------------------------------------------------
-
-
-def _saves(state: State, look: Look, plan: Plan) -> Told:
-    told = next((one for one in look.signs if one.saved_before_s is not None), None)
-    if told is None:
-        return state, []
-    return replace(state, saved_ns=told.saved_ns, saved_before_s=told.saved_before_s), []
-
-
-def _lateness(state: State, look: Look, plan: Plan) -> Told:
-    every = plan.checkpoint_interval_s or state.habit.save_every_s
-    age = state.saved_age_s(look.now_s)
-    if every is None or age is None or state.mode != "stepping" or not look.signs:
-        return state, []
-    longest = max((p.seconds for p in state.habit.pauses if p.kind == "save"), default=0.0)
-    if age > LATE * every + longest and not state.is_late:
-        text = f"no checkpoint for {duration(age)}, and one is made each {duration(every)}"
-        late = replace(state, is_late=True)
-        return late, [_event(late, look, Kind.CHECKPOINT_LATE, text)]
-    if age <= every and state.is_late:
-        state = replace(state, is_late=False)
-        return state, [_event(state, look, Kind.CHECKPOINT, "a checkpoint was made")]
-    return state, []
 
 
 # --- Silence --------------------------------------------------------------------------------------
@@ -342,17 +308,17 @@ def _silence(state: State, look: Look, plan: Plan) -> Told:
         began_ns = look.at_ns - round(quiet * NS)
         stalled = replace(state, mode="stalled", stalled_ns=began_ns)
         text = _stall_words(stalled, quiet, plan, limit.why)
-        return stalled, [_event(stalled, look, Kind.STALLED, text, limit.seconds)]
+        return stalled, [event(stalled, look, Kind.STALLED, text, limit.seconds)]
     mode: Mode = state.mode
     if quiet >= plan.notice_s and mode != "excused" and limit.why:
         excused = replace(state, mode="excused")
         text = f"no step for {duration(quiet)}, not paged: {limit.why}. Paged at {duration(limit.seconds)}"
-        return excused, [_event(excused, look, Kind.EXCUSED, text, limit.seconds)]
+        return excused, [event(excused, look, Kind.EXCUSED, text, limit.seconds)]
     if quiet > habits.rhythm_s(state.habit, plan) and mode == "stepping":
         paused = replace(state, mode="paused")
         what = "" if state.opens is None else f": {SHOWN[state.opens]} is open"
         text = f"no step for {duration(quiet)}{what}"
-        return paused, [_event(paused, look, Kind.PAUSE, text, limit.seconds)]
+        return paused, [event(paused, look, Kind.PAUSE, text, limit.seconds)]
     return state, []
 
 
@@ -376,45 +342,5 @@ def _stall_words(state: State, quiet: float, plan: Plan, why: str) -> str:
     )
 
 
-# --- Pace -----------------------------------------------------------------------------------------
-
-
-def usual_step_s(state: State, plan: Plan | None = None) -> float | None:
-    """Seconds a step as stated, else as it mostly was."""
-    if plan is not None and plan.step_s is not None:
-        return plan.step_s
-    paces = state.habit.paces
-    return median(paces) if len(paces) >= FEW_PACES else None
-
-
-def _pace(state: State, look: Look, plan: Plan) -> Told:
-    pace = next((one.pace_s for one in look.signs if one.pace_s is not None), None)
-    if pace is None or state.mode != "stepping":
-        return state, []
-    state = replace(state, pace_s=pace)
-    usual = usual_step_s(state, plan)
-    if usual is None or pace < SLOWER * usual:
-        return _not_slow(state, look, pace, usual)
-    since = look.now_s if state.slow_since_s is None else state.slow_since_s
-    state = replace(state, slow_since_s=since)
-    if state.is_slow or look.now_s - since < SLOW_FOR_S:
-        return state, []
-    slow = replace(state, is_slow=True)
-    text = (
-        f"a step takes {duration(pace)} for {duration(look.now_s - since)} now,"
-        f" {pace / usual - 1:.0%} more than the usual {duration(usual)}"
-    )
-    return slow, [_event(slow, look, Kind.SLOWER, text)]
-
-
-def _not_slow(state: State, look: Look, pace: float, usual: float | None) -> Told:
-    """Learnt from, at most every so often; a pace between the two limits ends no alert."""
-    due = state.paced_s is None or look.now_s - state.paced_s >= PACE_EVERY_S
-    if due and not state.is_slow:
-        habit = habits.with_pace(state.habit, pace)
-        state = replace(state, habit=habit, paced_s=look.now_s)
-    state = replace(state, slow_since_s=None)
-    if not state.is_slow or usual is None or pace > AS_USUAL * usual:
-        return state, []
-    state = replace(state, is_slow=False)
-    return state, [_event(state, look, Kind.PACE, f"a step takes {duration(pace)} again")]
+TURNS = (_subject, _sight, _progress, rates.saves, _silence, rates.pace, rates.lateness)
+"""In their order: what a later one judges, an earlier one has read."""

@@ -32,7 +32,8 @@ CLOCK_S = 5.0
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file. `steady_s` is our clock that only goes forward, which a restart of the machine sets back."""
+    """The file. `steady_s` is our clock that only goes forward, which a restart of the machine sets back;
+    `timeout_s`: the watchdog's, as a log told it."""
 
     schema: str
     wrote_ns: int
@@ -57,6 +58,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     pauses: list[tuple[PauseKind, float]] = []
     alerts: dict[str, int] = {}
     bundle: str | None = None
+    timeout_s: float | None = None
 
 
 class Loaded(NamedTuple):
@@ -103,7 +105,7 @@ def _wrong(kept: Kept) -> str:
     if any(at is not None and not 0 <= at < MOST_NS for at in times):
         return "a time that cannot be"
     spans = [
-        kept.interval_s, kept.save_every_s, *kept.paces, *(seconds for _, seconds in kept.pauses)
+        kept.timeout_s, kept.interval_s, kept.save_every_s, *kept.paces, *(seconds for _, seconds in kept.pauses)
     ]  # fmt: skip
     if any(s is not None and not (math.isfinite(s) and 0 < s < MOST_S) for s in spans):
         return "a duration that cannot be"
@@ -135,7 +137,13 @@ def store(path: Path, kept: Kept) -> None:
 
 
 def kept_of(
-    state: State, now_s: float, at_ns: int, *, alerts: dict[str, int], bundle: str | None
+    state: State,
+    now_s: float,
+    at_ns: int,
+    *,
+    alerts: dict[str, int],
+    bundle: str | None,
+    timeout_s: float | None = None,
 ) -> Kept | None:
     """What goes into the file; None before a run was seen."""
     if state.subject is None:
@@ -169,6 +177,7 @@ def kept_of(
         pauses=[(past.kind, past.seconds) for past in habit.pauses if 0 < past.seconds < MOST_S],
         alerts=alerts,
         bundle=bundle,
+        timeout_s=timeout_s,
     )
 
 

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-PauseKind = Literal["save", "evaluation", "compilation", "none"]
+PauseKind = Literal["save", "evaluation", "compilation", "start", "none"]
 Mode = Literal["starting", "stepping", "paused", "excused", "stalled", "over"]
 SHOWN: Mapping[PauseKind, str] = {
     "save": "a save",
     "evaluation": "an evaluation",
     "compilation": "a compilation",
+    "start": "the start of a run",
     "none": "a pause that nothing announced",
 }
 
@@ -110,7 +111,8 @@ class State:
 
     `moved_s`: when the last step was made, `seen_s`: when a look last saw that it had moved, or first saw the job. Their
     difference is what somebody else's clock says. `stalled_ns`: our wall clock when the stall began. `failed_s`: when a
-    failure was seen, `goes_on`: a step was made after it.
+    failure was seen, `goes_on`: a step was made after it. `from_start`: the run was watched before its first step;
+    `moves`: looks that saw a new step of it.
     """
 
     began_s: float
@@ -135,6 +137,8 @@ class State:
     is_late: bool = False
     failed_s: float | None = None
     goes_on: bool = False
+    from_start: bool = False
+    moves: int = 0
     blind_since_s: float | None = None
     is_blind: bool = False
 

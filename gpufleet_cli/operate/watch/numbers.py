@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpufleet_cli.live.log_depth import DEFAULT_TIMEOUT_S
 from gpufleet_cli.live.pods import Pod
 from gpufleet_cli.operate.preflight.ranks import timeouts_in
-from gpufleet_cli.operate.watch.machine import usual_step_s
+from gpufleet_cli.operate.watch.habits import usual_step_s
 from gpufleet_cli.operate.watch.model import Plan, State
 from gpufleet_cli.parsers import json_documents as js
 from gpufleet_cli.render.layout import duration
@@ -51,7 +51,7 @@ class Numbers:
         seen = state.habit.save_every_s
         every = self.checkpoint or (None if seen is None else Stated(seen, "seen"))
         yield "checkpoint interval " + _shown(every)
-        usual = usual_step_s(state, self.plan)
+        usual = usual_step_s(state.habit, self.plan.step_s)
         step = self.step or (None if usual is None else Stated(usual, "seen"))
         yield "step " + _shown(step)
 
