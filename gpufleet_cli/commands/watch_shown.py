@@ -5,9 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpufleet_cli.commands.output import emit, look, silence
@@ -23,8 +21,7 @@ if TYPE_CHECKING:
     from gpufleet_cli.evidence import Target
     from gpufleet_cli.facts import JobNumbers
     from gpufleet_cli.live.session import LiveOptions
-    from gpufleet_cli.operate.watch.loop import Found
-    from gpufleet_cli.operate.watch.numbers import Stated
+    from gpufleet_cli.operate.watch.loop import Found, Inquiry
     from gpufleet_cli.verdict import Triage
     from gpufleet_cli.watch_card import Event, Glance
 
@@ -81,15 +78,7 @@ class Shown:
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def investigate(
-        self,
-        place: Path,
-        *,
-        attempt: int | None,
-        budget_s: float,
-        timeout: Stated,
-        known: Mapping[str, object],
-    ) -> Found:
+    def investigate(self, inquiry: Inquiry) -> Found:
         """Collect, then triage what was collected, as `gpufleet triage` does."""
         from gpufleet_cli.bundle import read_target
         from gpufleet_cli.commands.live_target import hooks
@@ -99,16 +88,16 @@ class Shown:
         self.wipe()
         options = replace(
             self.options,
-            attempt=attempt,
-            deadline_s=budget_s,
-            watchdog_s=timeout.value,
-            watchdog_source=timeout.source,
-            known=known,
+            attempt=inquiry.attempt,
+            deadline_s=inquiry.budget_s,
+            watchdog_s=inquiry.timeout.value,
+            watchdog_source=inquiry.timeout.source,
+            known=inquiry.known,
         )
-        place.parent.mkdir(parents=True, exist_ok=True)
+        inquiry.place.parent.mkdir(parents=True, exist_ok=True)
         with hooks() as own:
-            collected = collect(options, place, own)
-        read = read_target(place)
+            collected = collect(options, inquiry.place, own)
+        read = read_target(inquiry.place)
         read = replace(read, kind="job", name=collected.job, namespace=collected.namespace)
         found = triaged(read, self.numbers, None)
         self.page = render(found, "text", look(self.settings))

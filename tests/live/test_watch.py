@@ -114,6 +114,28 @@ def test_a_server_that_is_lost_is_no_stall(fake: FakeApi, watched: Watched) -> N
     assert "ended" == told[-1]
 
 
+def test_a_node_that_is_gone_is_no_stall_and_is_looked_at(fake: FakeApi, watched: Watched) -> None:
+    """The kubelet of the one pod that tells steps does not answer: that is said, and evidence is gathered."""
+    job(fake)
+    begun = time.monotonic()
+    told = "Get https://10.0.0.7:10250/x: dial tcp 10.0.0.7:10250: connect: connection refused"
+
+    def gone(path: str, query: object) -> fake_api.Said | None:
+        if time.monotonic() - begun > 25:
+            for one in fake.collections[PODS]:
+                one["status"]["phase"] = "Succeeded"
+        is_its_log = path.endswith("/train-0/log") and time.monotonic() - begun > 3
+        return failure(500, told) if is_its_log else None
+
+    fake.odd.append(gone)
+    code, events, err = watched("--poll", "0.5s", "--watchdog-timeout", "12s", "--deadline", "5s")
+    assert 0 == code, err
+    kind = kinds(events)
+    assert "stalled" not in kind and "cannot-see" in kind and "evidence" in kind, kind
+    (blind,) = (one for one in events if one["event"] == "cannot-see")
+    assert "kubelet" in blind["text"]
+
+
 def test_a_look_asks_a_few_things_whatever_the_size(fake: FakeApi, watched: Watched) -> None:
     """Of 300 pods at most eight logs until somebody tells steps, and no log twice but for the past."""
     job(fake, count=300)

@@ -62,6 +62,17 @@ class Found:
     code: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inquiry:
+    """What is to be gathered, and where to. `known`: what the bundle should know and no log says."""
+
+    place: Path
+    attempt: int | None
+    budget_s: float
+    timeout: Stated
+    known: Mapping[str, object]
+
+
 class Hands(Protocol):
     """What is done with what was seen."""
 
@@ -69,15 +80,7 @@ class Hands(Protocol):
     def tell(self, event: Event) -> None: ...
     def show(self, glance: Glance, name: str) -> None: ...
     def report(self, found: Found) -> None: ...
-    def investigate(
-        self,
-        place: Path,
-        *,
-        attempt: int | None,
-        budget_s: float,
-        timeout: Stated,
-        known: Mapping[str, object],
-    ) -> Found: ...
+    def investigate(self, inquiry: Inquiry) -> Found: ...
     def pause(self, seconds: float) -> None: ...
 
 
@@ -294,16 +297,15 @@ class _Watch:
             if event.kind is not Kind.FAILED
             else of_failure(stated)
         )
-        place = self._place(event)
-        number = None if self.state.subject is None else self.state.subject.number
+        inquiry = Inquiry(
+            place=self._place(event),
+            attempt=None if self.state.subject is None else self.state.subject.number,
+            budget_s=budget,
+            timeout=self.numbers.timeout,
+            known=self._known(event, look),
+        )
         try:
-            found = self.hands.investigate(
-                place,
-                attempt=number,
-                budget_s=budget,
-                timeout=self.numbers.timeout,
-                known=self._known(event, look),
-            )
+            found = self.hands.investigate(inquiry)
         except GpufleetError as exc:
             self._tell(Kind.EVIDENCE, f"no evidence could be gathered: {exc.message}")
             return
