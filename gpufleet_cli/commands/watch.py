@@ -10,7 +10,9 @@ import typer
 
 from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import one_of
+from gpufleet_cli.commands.output import say
 from gpufleet_cli.errors import UsageError
+from gpufleet_cli.plain_text import visible
 from gpufleet_cli.settings import Settings, parse_duration
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ def watch(
     from gpufleet_cli.operate.watch import loop
     from gpufleet_cli.operate.watch.metric_eyes import Names
     from gpufleet_cli.operate.watch.numbers import Flags
+    from gpufleet_cli.redact import redact
 
     poll_s = _seconds(poll, "--poll")
     if poll_s < LEAST_POLL_S:
@@ -120,6 +123,7 @@ def watch(
     found = reach.reached(
         kubeconfig=settings.kubeconfig, context=settings.context, deadline=Deadline()
     )
+    say(visible(redact(found.told)))
     options = live.options(target, replace(settings, deadline_s=None), is_triage=False)
     shown = Shown(
         settings=settings,

@@ -140,7 +140,8 @@ def test_a_stall_is_told_at_half_the_timeout_and_a_long_checkpoint_is_not(
         assert "GpufleetJobStalled" == alert["labels"]["alertname"]
         assert f"{namespace.name}/{training.name}" in alert["annotations"]["summary"]
         assert "gpufleet triage" in alert["annotations"]["command"]
-        assert (tmp_path / evidence["bundle"] / "manifest.json").is_file()
+        known = json.loads((tmp_path / evidence["bundle"] / "job.json").read_text())
+        assert ("stalled", 60.0) == (known["state"], known["watchdog_timeout_seconds"])
         assert "gpufleet.triage/v1" == watcher.wait("triage")["triage"]["schema"]
         failed = watcher.wait("failed")
         assert failed["heard"] > aborted

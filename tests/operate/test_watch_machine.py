@@ -267,6 +267,16 @@ def test_a_warm_up_as_before_pages_nobody() -> None:
     assert [] == pages(told)
 
 
+def test_the_first_run_that_is_ever_watched_teaches_its_warm_up() -> None:
+    """Without any rhythm the page waits until time is short, and what came is remembered as a start."""
+    job = Job(until_s=60.0)
+    looks = [look(0.0), *each(job, 60.0, 460.0), *each(Job(until_s=1e9), 475.0, 700.0)]
+    state, told = run(looks, habit=Habit())
+    assert [] == pages(told)
+    assert ["start"] == [past.kind for past in state.habit.pauses]
+    assert state.habit.interval_s is not None and state.habit.interval_s < 20.0
+
+
 def test_intervals_are_learnt_on_the_way() -> None:
     """A run that is watched from its start: its rhythm, and how often it saves."""
     saves = [Job(until_s=1e9, saved_at_s=at // 600 * 600.0) for at in range(15, 3000, 15)]

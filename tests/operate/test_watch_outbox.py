@@ -114,13 +114,19 @@ def test_a_post_that_fails_is_said_once_and_tried_again(answer: httpx.Response |
 
 @respx.mock
 def test_an_alert_goes_on_after_a_restart_of_the_watch() -> None:
-    """With the begin that it had."""
+    """With the begin that it had; what no longer holds is over."""
     route = respx.post(POSTED).respond(200)
     box = outbox()
-    box.go_on({"GpufleetJobStalled": AT - 900 * NS, "Foreign": 5}, AT)
+    began = {
+        "GpufleetJobStalled": AT - 900 * NS,
+        "GpufleetWatchCannotSee": AT - 60 * NS,
+        "Foreign": 5,
+    }
+    box.go_on(began, frozenset({Kind.STALLED}), AT)
     box.flush(0.0, AT)
-    ((one,),) = bodies(route)
+    ((one, gone),) = bodies(route)
     assert AT - 900 * NS == at(one["startsAt"])
+    assert "GpufleetWatchCannotSee" == gone["labels"]["alertname"] and AT == at(gone["endsAt"])
     box.note(event(Kind.STALLED), AT)
     assert {"GpufleetJobStalled": AT - 900 * NS} == box.began
 

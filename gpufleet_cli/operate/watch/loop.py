@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Mapping
@@ -109,6 +110,7 @@ class _Watch:
         self._remembered()
         self.worst = 0
         self.unread: frozenset[str] = frozenset()
+        self.is_told_unkept = False
         self.numbers = self._numbers()
 
     # --- Before the first look --------------------------------------------------------------------
@@ -137,7 +139,7 @@ class _Watch:
             self.bundle = loaded.kept.bundle
             self.eyes.logs.timeout_s = loaded.kept.timeout_s
             self.eyes.is_new = not self.state.marks or loaded.kept.token != self.eyes.token
-            self.outbox.go_on(loaded.kept.alerts, at_ns)
+            self.outbox.go_on(loaded.kept.alerts, _lasting(self.state), at_ns)
 
     def _numbers(self) -> Numbers:
         file = settings_file.load()
@@ -355,7 +357,8 @@ class _Watch:
     def _place(self, event: Event) -> Path:
         """A name of its own for each piece of evidence."""
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(event.at_ns / NS))
-        name = f"{self.found.name}-{event.kind}-{stamp}"
+        job = re.sub(r"[^A-Za-z0-9.-]+", "-", self.found.name).strip("-.") or "job"
+        name = f"{job}-{event.kind}-{stamp}"
         if self.order.folder is None:
             return Path(f"gpufleet-watch-{name}")
         return self.order.folder / name
@@ -388,10 +391,21 @@ class _Watch:
         try:
             memory.store(self.path, kept)
         except OSError as exc:
-            head = "the state of the watch is not kept"
-            if head not in self.unread:
-                self.unread |= {head}
-                self._tell(Kind.UNREAD, f"{head}: {self.path}: {(exc.strerror or '').lower()}")
+            if not self.is_told_unkept:
+                self.is_told_unkept = True
+                why = (exc.strerror or "").lower()
+                self._tell(Kind.UNREAD, f"the state of the watch is not kept: {self.path}: {why}")
+
+
+def _lasting(state: State) -> frozenset[Kind]:
+    """What still holds of a job that is gone on with; whether it can be seen, the first look tells."""
+    holds = {
+        Kind.STALLED: state.mode == "stalled",
+        Kind.FAILED: state.failed_s is not None,
+        Kind.SLOWER: state.is_slow,
+        Kind.CHECKPOINT_LATE: state.is_late,
+    }
+    return frozenset(kind for kind, is_so in holds.items() if is_so)
 
 
 def _ago(glance: Glance) -> str:

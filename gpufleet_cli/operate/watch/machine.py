@@ -26,7 +26,7 @@ from gpufleet_cli.operate.watch.model import (
     Voice,
 )
 from gpufleet_cli.operate.watch.telling import Told, event
-from gpufleet_cli.reason.pauses import RHYTHMS
+from gpufleet_cli.reason.pauses import LEAST_RHYTHM_S, RHYTHMS
 from gpufleet_cli.render.layout import duration
 from gpufleet_cli.watch_card import Event, Glance, Kind
 
@@ -258,7 +258,8 @@ def _moved(
     sure = silent if state.seen_s - state.moved_s <= rhythm else at_s - state.seen_s
     if kind == "none" and habits.is_starting(state):
         kind = "start"
-    if sure <= rhythm or habit.interval_s is None:
+    is_pause = sure > rhythm or (kind == "start" and sure > LEAST_RHYTHM_S)
+    if not is_pause or (habit.interval_s is None and kind != "start"):
         habit = habits.with_gap(habit, sure)
     elif not (was == "stalled" and kind == "none"):  # a stall is no habit
         habit = habits.with_pause(habit, Past(kind, sure))

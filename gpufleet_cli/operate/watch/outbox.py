@@ -58,13 +58,19 @@ class Outbox:
         """Name to begin of what lasts, for the file of the state."""
         return {name: one.starts_ns for name, one in self.lasting.items()}
 
-    def go_on(self, began: Mapping[str, int], at_ns: int) -> None:
-        """What lasted when an earlier watch of this job ended."""
+    def go_on(self, began: Mapping[str, int], lasting: frozenset[Kind], at_ns: int) -> None:
+        """What an earlier watch of this job had posted: what still lasts goes on, the rest is over."""
         for kind, (name, severity) in NAMES.items():
-            if name in began:
-                text = f"since an earlier watch: {kind.value}"
-                self.lasting[name] = self._alert(name, severity, text, began[name])
-                self.is_dirty = True
+            if name not in began:
+                continue
+            alert = self._alert(
+                name, severity, f"since an earlier watch: {kind.value}", began[name]
+            )
+            self.is_dirty = True
+            if kind in lasting:
+                self.lasting[name] = alert
+            else:
+                self.over[name] = replace(alert, ends_ns=at_ns)
 
     def note(self, event: Event, starts_ns: int | None = None) -> None:
         """What an event begins or ends."""
