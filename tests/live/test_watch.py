@@ -150,6 +150,21 @@ def test_a_look_asks_a_few_things_whatever_the_size(fake: FakeApi, watched: Watc
     assert len(asked) <= 8
 
 
+def test_capture_is_for_the_evidence_of_a_stall(
+    fake: FakeApi, watched: Watched, tmp_path: Path
+) -> None:
+    """As in a triage: what each rank was asked, or why not, stands among what is missing."""
+    job(fake)
+    early = datetime.now(UTC) - timedelta(seconds=400)
+    lines = [(early + timedelta(seconds=n), f"[rank0]: step {n} loss 2.31") for n in range(60)]
+    fake.logs["train-0", "trainer"] = text(lines)
+    code, events, err = watched("--once", "--capture", "--save", "kept")
+    assert code >= 10, err
+    (evidence,) = (one for one in events if one["event"] == "evidence")
+    manifest = json.loads((tmp_path / evidence["bundle"] / "manifest.json").read_text())
+    assert any("fresh" in one["what"] for one in manifest["missing"]), manifest["missing"]
+
+
 def test_a_job_that_shows_no_step_is_not_called_well(fake: FakeApi, watched: Watched) -> None:
     """3: nothing tells, and nothing is said of it."""
     job(fake)
