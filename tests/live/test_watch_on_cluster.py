@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from servers import alertmanager as managers
+from servers import pods
 from servers.namespaces import Namespace
 from servers.running import wait_until
 
@@ -181,7 +182,8 @@ def test_by_logs_alone_one_look_tells_a_stall(
 def test_a_watch_ends_with_its_job_and_by_the_keyboard(
     namespace: Namespace, watching: Callable[..., Watcher]
 ) -> None:
-    """Ctrl-C leaves a last line and 130; a job that ends well ends the watch with 0."""
+    """Ctrl-C leaves a last line and 130; a container that began anew is another subject; a job that ends well ends the
+    watch with 0."""
     training = trainings.made(namespace, Rhythm(watchdog_s=600))
     training.live_through(time.time())
     training.write_past()
@@ -192,6 +194,8 @@ def test_a_watch_ends_with_its_job_and_by_the_keyboard(
     assert "stopped" == stopped.events[-1]["event"]
     ending = watching(training, "--poll", "1s")
     ending.wait("watching")
+    pods.restart(namespace, training.pods[0])
+    ending.wait("attempt")
     training.end()
     assert 0 == ending.ended(), ending.complaints
     assert "ended" == ending.events[-1]["event"]
