@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -11,6 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from packaging_tools import ROOT, load
+
+from gpufleet_cli import __version__
 
 sys.path.insert(0, str(ROOT / "packaging" / "onefile"))  # build.py imports elf from beside it
 elf = load("onefile/elf.py")
@@ -141,3 +144,21 @@ def test_versions_are_numbers() -> None:
     """2.28 is newer than 2.5, and what is private to a glibc fits no other."""
     assert elf._number("GLIBC_2.28") > elf._number("GLIBC_2.5")
     assert elf._number("GLIBC_PRIVATE") > elf.BASELINE
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "expected"),
+    [
+        ("gpufleet", ["--version"], f"gpufleet {__version__}\n"),
+        ("kubectl-gpufleet", ["--help"], "Usage: kubectl gpufleet "),
+        ("kubectl_complete-gpufleet", ["xid", "15"], "154\n"),
+    ],
+)
+def test_what_it_starts_goes_by_its_name(name: str, words: list[str], expected: str) -> None:
+    """One file, three programs, as links to it."""
+    script = ROOT / "packaging" / "onefile" / "run.py"
+    command = (sys.executable, str(script), f"/somewhere/{name}", *words)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert expected in done.stdout
