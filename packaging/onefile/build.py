@@ -4,7 +4,7 @@
 
 FOLDER is a relocatable CPython 3.11 (`packaging/onefile/interpreter` builds one). Every ELF file that goes
 in is checked: nothing may ask for a glibc newer than 2.28 or for a library that not every machine has.
-The same interpreter and wheels give the same bytes.
+The same interpreter and wheels give the same bytes. Needs pip and binutils' strip.
 """
 
 from __future__ import annotations
@@ -74,11 +74,18 @@ def packages(wheel: Path, place: Path, wheelhouse: Path | None) -> None:
         record.unlink()
 
 
+def stripped(place: Path) -> None:
+    """Without what only a debugger reads: some wheels are mostly that."""
+    for needs in elf.under(place):
+        subprocess.run(("strip", "--strip-unneeded", str(needs.path)), check=True)
+
+
 def compiled(place: Path) -> None:
     """Bytecode that is never compared with its source: a start touches half as many files."""
-    command = (place / "bin" / "python3", "-I", "-m", "compileall", "-q", "-j", "2")
+    command = (place / "bin" / "python3", "-s", "-m", "compileall", "-q")
     options = ("--invalidation-mode", "unchecked-hash", "-s", str(place), "-p", "gpufleet")
-    done = subprocess.run((*command, *options, str(place / "lib")), check=False)
+    same = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}  # sets among the constants
+    done = subprocess.run((*command, *options, str(place / "lib")), check=False, env=same)
     if done.returncode:
         sys.stderr.write("onefile: some file was not compiled, see above\n")
 
@@ -134,6 +141,7 @@ def main() -> int:
         interpreter(given.interpreter, place)
         packages(given.wheel or wheels[-1], place, given.wheelhouse)
         shutil.copy2(HERE / "run.py", place / "run.py")
+        stripped(place)
         compiled(place)
         if not complete(place):
             return 1
