@@ -27,6 +27,7 @@ from gpufleet_cli.commands.dumps import dumps
 from gpufleet_cli.commands.evict import evict
 from gpufleet_cli.commands.examples import told
 from gpufleet_cli.commands.explain import explain
+from gpufleet_cli.commands.history import history
 from gpufleet_cli.commands.label_gangs import label_gangs
 from gpufleet_cli.commands.node import node, nodes
 from gpufleet_cli.commands.options import root_options, splice
@@ -38,13 +39,14 @@ from gpufleet_cli.commands.ranks import ranks
 from gpufleet_cli.commands.triage import triage
 from gpufleet_cli.commands.uncordon import uncordon
 from gpufleet_cli.commands.xid import xid
+from gpufleet_cli.completion import WITH_VALUE
 from gpufleet_cli.errors import ExitCode, GpufleetError
 from gpufleet_cli.plain_text import visible
 
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
 COMMANDS = (
     triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, evict, drain_check, label_gangs,
-    xid, doctor, preflight, drill, cache,
+    xid, doctor, preflight, drill, history, cache,
 )  # fmt: skip
 GROUPS = (cost,)
 """Commands with commands of their own: each makes its Typer app."""
@@ -59,8 +61,8 @@ _EPILOG = (
 )
 
 
-def build() -> typer.Typer:
-    """The application with every command registered."""
+def build(only: str | None = None) -> typer.Typer:
+    """The application with every command registered, or with the one that is meant."""
     app = typer.Typer(
         name="gpufleet",
         help=_HELP,
@@ -72,11 +74,33 @@ def build() -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(root_options(overview))
     for command in COMMANDS:
-        text, examples = told(command)
-        app.command(name_of(command), help=text, epilog=examples)(splice(command))
+        if only in (None, name_of(command)):
+            text, examples = told(command)
+            app.command(name_of(command), help=text, epilog=examples)(splice(command))
     for group in GROUPS:
-        app.add_typer(group(), name=group.__name__)
+        if only in (None, group.__name__):
+            app.add_typer(group(), name=group.__name__)
     return app
+
+
+def meant(arguments: Sequence[str]) -> str | None:
+    """The command, where nothing but known options with their values stands before it; else None.
+
+    Typer takes a millisecond for each command that it is told of.
+
+    >>> meant(["-v", "-n", "triage", "xid", "79"]), meant(["--help", "xid"]), meant(["nothing"])
+    ('xid', None, None)
+    """
+    is_value = False
+    for word in arguments:
+        if is_value or word in ("-v", "--verbose", "--no-color"):
+            is_value = False
+        elif word in WITH_VALUE:
+            is_value = True
+        else:
+            names = [name_of(one) for one in COMMANDS] + [group.__name__ for group in GROUPS]
+            return word if word in names else None
+    return None
 
 
 def name_of(command: Callable[..., Any]) -> str:
@@ -93,7 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         get_completion_inspect_parameters()  # makes the shells known, as --install-completion would
     try:
-        answer = build()(
+        only = None if COMPLETE_VARIABLE in os.environ else meant(given)
+        answer = build(only)(
             args=given,
             prog_name=_program_name(),
             complete_var=COMPLETE_VARIABLE,

@@ -28,7 +28,7 @@ WITH_VALUE = frozenset(
         "--slowdown", "--hazard-per-hour", "--target", "--productive", "--wall",
         "--scheduling-goodput", "--runtime-goodput", "--program-goodput", "--failures-per-hour",
         "--repair", "--stock-out", "--rack-nodes", "--nodes", "--availability",
-        "--slow-probability", "--events", "--days",
+        "--slow-probability", "--events", "--days", "--history", "--since", "--job", "--fleet-gpus",
     }
 )  # fmt: skip
 _BY_OPTION = {
@@ -38,12 +38,13 @@ _BY_COMMAND = {
     "node": "node", "drain-check": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
     "explain": "job", "doctor": "job", "preflight": "job", "xid": "xid", "cache": "cache",
     "cordon": "node", "uncordon": "node", "queue": "queue", "evict": "gang", "cost": "cost",
+    "history": "history",
 }  # fmt: skip
 COST_TOPICS = (
     "checkpoint-interval", "recompute", "idle", "mtbf", "efficiency", "spares", "decide", "tail",
     "offenders",
 )  # fmt: skip
-_SECOND = {"cache": ("refresh",), "queue": ("done",), "cost": COST_TOPICS}
+_SECOND = {"cache": ("refresh",), "queue": ("done",), "history": ("add",), "cost": COST_TOPICS}
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
 _OUTPUTS = {"triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",)}
 _USUAL_OUTPUTS = ("text", "json")
@@ -185,6 +186,8 @@ def matches(words: list[str], environment: dict[str, str]) -> Match | None:
     if current.startswith("-") or not given:
         return None
     kind = _BY_COMMAND.get(given[0])
+    if given[:2] == ["history", "add"]:
+        return [], True
     if given[:2] == ["queue", "done"]:
         return _names("node", current, options, environment), False
     if kind is None or (len(given) > 1 and given[0] not in _SEVERAL):

@@ -114,21 +114,22 @@ class XidSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastIncident:
-    """An incident triaged on this machine that named the node."""
+    """An incident of the history that named the node; `is_node_fault`: its cause lay in the node."""
 
     at_ns: int | None
     kind: str
     action: str
+    is_node_fault: bool
     job: str | None = None
     namespace: str | None = None
     xids: tuple[int, ...] = ()
 
 
 class FaultRate(NamedTuple):
-    """Faults that a healthy node has in a day, and who said so."""
+    """Faults that a healthy node has in a day, and who said so; `history`: as many as were seen."""
 
     a_node_day: float
-    source: Literal["flag", "file", "default"]
+    source: Literal["flag", "file", "history", "default"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ class Settings:
     context: str | None = None
     kubeconfig: str | None = None
     namespace: str | None = None
+    history: str | None = None
 
 
 def parse_duration(text: str, option: str) -> float:

@@ -16,6 +16,7 @@
     checkpoint_interval = "30m"                             # the numbers of job.json
     watchdog_timeout = "10m"
     node_failures_per_day = 0.004                           # of a healthy node: the test of repeat offenders
+    history = "/mnt/team/gpufleet-history"                  # past incidents, where a team shares them
 
 The log store is asked with the same credentials, unless `log_store_access = { ... }` holds others. Paths
 are relative to the file. Flag over environment over file; `choose` says which of them won.
@@ -103,6 +104,7 @@ class ContextSettings:
     watchdog_timeout_s: float | None = None
     restart_s: float | None = None
     node_failures_per_day: float | None = None
+    history: Path | None = None
 
     @property
     def store_access(self) -> Access:
@@ -217,7 +219,7 @@ class _Table:
     def settings(self) -> ContextSettings:
         known = (
             *(*_TEXTS, *_ACCESS, *_SIZES),
-            *("log_store_fields", "log_store_access", "node_failures_per_day"),
+            *("log_store_fields", "log_store_access", "node_failures_per_day", "history"),
         )
         self._only((*known, *(name for base in _DURATIONS for name in (base, f"{base}_seconds"))))
         texts = {name: self._text(name) for name in _TEXTS}
@@ -233,6 +235,7 @@ class _Table:
             watchdog_timeout_s=self._duration("watchdog_timeout"),
             restart_s=self._duration("restart"),
             node_failures_per_day=self._rate("node_failures_per_day"),
+            history=self._path("history"),
         )
 
     def access(self) -> Access:

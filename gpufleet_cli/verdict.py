@@ -255,7 +255,7 @@ class Input:
     name: str
     value: float | str | None
     unit: str
-    source: Literal["flag", "file", "evidence", "default", "unknown"]
+    source: Literal["flag", "file", "evidence", "default", "unknown", "history"]
 
 
 Ground = Literal["stopped", "corrupt", "slowed", "arithmetic"]

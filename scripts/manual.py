@@ -27,6 +27,7 @@ ENVIRONMENT = {
     "GPUFLEET_PROMETHEUS": "Metrics, as --prometheus.",
     "GPUFLEET_LOG_STORE": "Logs of pods that are gone, as --log-store.",
     "GPUFLEET_DUMPS": "Flight Recorder dumps, as --dumps.",
+    "GPUFLEET_HISTORY": "The folder of past incidents, in place of the user's own.",
     "GPUFLEET_NO_STATE": "1: neither cache nor history is written.",
     "KUBECONFIG": "Kubeconfig files, as for kubectl.",
     "NO_COLOR": "No colour, as --no-color.",
@@ -95,11 +96,14 @@ def _page(name: str, command: Made, parent: Made) -> Page:
     )
 
 
+_TYPE = re.compile(r" <[^>]*>$")  # Typer's word for what Python makes of it
+
+
 def _records(command: Made, context: Made, kind: str) -> Iterator[tuple[str, str]]:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if parameter.param_type_name == kind and record is not None:
-            yield record[0], " ".join(record[1].split())
+            yield _TYPE.sub("", record[0]), " ".join(record[1].split())
 
 
 def _grouped(
@@ -108,18 +112,20 @@ def _grouped(
     *,
     is_root: bool,
 ) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
-    """Its own options first, then those that it shares with other commands; a heading each."""
+    """Its own options first, then those that it shares with other commands; a heading each.
+
+    Those of every command stand on the page of the program alone, so that a new one changes one page.
+    """
     names = {one.name for one in command.get_params(context)}
     shared = {"A job in the cluster": {one.name for one in fields(Live)}}
     shared["How the evidence is read"] = {one.name for one in fields(Inputs)}
     common = {one.name for one in fields(Settings)} | {"version", "help", "deadline"}
     shared = {head: group for head, group in shared.items() if group <= names}
-    if not is_root:
-        shared["Options of every command"] = common
+    skipped = set() if is_root else common
     found: dict[str, list[tuple[str, str]]] = {"Options": [], **{head: [] for head in shared}}
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if parameter.param_type_name != "option" or record is None:
+        if parameter.param_type_name != "option" or record is None or parameter.name in skipped:
             continue
         head = next((one for one, group in shared.items() if parameter.name in group), "Options")
         found[head].append((record[0], " ".join(record[1].split())))
@@ -129,12 +135,11 @@ def _grouped(
 def files() -> dict[str, str]:
     """Every page by its path in the repository."""
     top = root()
-    found = {"docs/commands/README.md": _index(top), "man/gpufleet.1": roff(top, ())}
-    others = tuple(page.name for page in top.inner)
+    found = {"docs/commands/README.md": _index(top), "man/gpufleet.1": roff(top)}
     for page in top.inner:
         dashed = page.name.replace(" ", "-")
         found[f"docs/commands/{page.name.split()[1]}.md"] = markdown(page)
-        found[f"man/{dashed}.1"] = roff(page, others)
+        found[f"man/{dashed}.1"] = roff(page)
     return found
 
 
@@ -154,8 +159,11 @@ def markdown(page: Page, depth: int = 1) -> str:
     if page.arguments:
         parts += [f"{head}# Arguments", _table(("argument", "meaning"), page.arguments)]
     for title, rows in page.options:
-        if depth == 1 or title != "Options of every command":
-            parts += [f"{head}# {title}", _table(("option", "meaning"), rows)]
+        parts += [f"{head}# {title}", _table(("option", "meaning"), rows)]
+    if depth == 1 and " " in page.name:
+        parts.append(
+            "`-o`, `-v`, `-n` and the like: [options of every command](README.md#options)."
+        )
     parts += [markdown(one, depth + 1).rstrip() for one in page.inner]
     return "\n\n".join(parts) + "\n"
 
@@ -181,7 +189,7 @@ def _table(heads: tuple[str, str], rows: tuple[tuple[str, str], ...]) -> str:
 # --- man ------------------------------------------------------------------------------------------
 
 
-def roff(page: Page, others: tuple[str, ...]) -> str:
+def roff(page: Page) -> str:
     """A man page in the macros of man(7)."""
     dashed = page.name.replace(" ", "-")
     lines = ['.\\" Made from the program by `make accept`; to change it, change the command.']
@@ -193,28 +201,29 @@ def roff(page: Page, others: tuple[str, ...]) -> str:
     lines += _section("ARGUMENTS", page.arguments)
     for title, rows in page.options:
         lines += _section(title.upper(), rows)
-    for one in page.inner:
-        lines += _inner(one) if others else []
-    if not others:
+    if " " in page.name:
+        lines += [part for one in page.inner for part in _inner(one)]
+        near = ["gpufleet"]
+        lines += [".SH OPTIONS OF EVERY COMMAND", "\\-o, \\-v, \\-n and the like: see"]
+        lines += [".BR gpufleet (1)."]
+    else:
+        near = [one.name for one in page.inner]
         lines += _section("COMMANDS", tuple((one.name, one.first) for one in page.inner))
-        lines += _section("EXIT STATUS", tuple((str(int(c)), t) for c, t in EXIT.items()))
+        lines += _section(
+            "EXIT STATUS", tuple((str(int(code)), told) for code, told in EXIT.items())
+        )
         lines += _section("ENVIRONMENT", tuple(ENVIRONMENT.items()))
         lines += _section("FILES", tuple(FILES.items()))
     lines += [".SH EXAMPLES", *_verbatim(page.examples), ".SH SEE ALSO"]
-    named = others or tuple(one.name for one in page.inner)
-    near = ["gpufleet", *named] if others else [*named]
-    lines.append(
-        ", ".join(f"\\fB{_plain(n.replace(' ', '-'))}\\fR(1)" for n in near if n != page.name)
-    )
+    lines.append(", ".join(f"\\fB{_plain(name.replace(' ', '-'))}\\fR(1)" for name in near))
     return "\n".join(lines) + "\n"
 
 
 def _inner(page: Page) -> list[str]:
     """A command of a group: a section of the group's page."""
     lines = [f".SH {_plain(page.name.upper())}", _plain(page.first)]
-    for title, rows in page.options:
-        if title != "Options of every command":
-            lines += _rows(rows)
+    for _, rows in page.options:
+        lines += _rows(rows)
     return [*lines, ".PP", *_verbatim(page.examples)]
 
 

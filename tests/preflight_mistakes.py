@@ -323,6 +323,8 @@ MISTAKES: tuple[tuple[str, tuple[str, ...], Edit], ...] = (
     ("rdma", EVERY, no_rdma),
     ("nccl-tcp", EVERY, with_env("NCCL_IB_DISABLE", "1")),
     ("nccl-tcp", EVERY, with_env("NCCL_NET", "Socket")),
+    ("loopback", EVERY, with_env("NCCL_SOCKET_IFNAME", "lo")),
+    ("loopback", EVERY, with_env("GLOO_SOCKET_IFNAME", "=lo")),
     ("debug-left-over", EVERY, with_env("NCCL_P2P_DISABLE", "1")),
     ("debug-left-over", EVERY, with_env("CUDA_LAUNCH_BLOCKING", "1")),
     ("headless-service", ("jobset",), at("spec.network.publishNotReadyAddresses", False)),

@@ -446,6 +446,28 @@ def test_quick_answers_are_quick(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["xid", "79"], "xid"),
+        (["-n", "triage", "node", "x"], "node"),
+        (["--history", "cost", "-v", "cost", "mtbf"], "cost"),
+        (["--namespace=train", "xid"], None),
+        (["--help", "xid"], None),
+        (["-h"], None),
+        (["--nothing", "xid"], None),
+        (["xidd"], None),
+        (["-n"], None),
+        ([], None),
+    ],
+)
+def test_one_command_is_built_only_where_it_is_certain(
+    arguments: list[str], expected: str | None
+) -> None:
+    """A value that is called as a command is a value; whatever is unclear is for Typer to say."""
+    assert expected == cli.meant(arguments)
+
+
 def test_entry_script_imports_nothing_at_its_top() -> None:
     """Completion will be answered there before anything else is loaded."""
     text = (ROOT / "gpufleet_cli" / "entry.py").read_text(encoding="utf-8")

@@ -19,7 +19,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "timestamps", "plain_text", "completion"),
     ("facts",),
     ("guard", "xid_tables", "step_points", "node_card", "dump_copy", "attempt_token"),
-    ("gang_card", "mark_card", "drain_card", "source_check", "cordon_card", "spec_check"),
+    (
+        "gang_card",
+        "mark_card",
+        "drain_card",
+        "source_check",
+        "cordon_card",
+        "spec_check",
+        "history_card",
+    ),
     ("verdict", "xid_catalog", "redact"),
     ("unpack",),
     ("archive", "evidence"),
@@ -35,7 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("weigh",),
     ("chances", "cost_card"),
     ("cost",),
-    ("cost_fleet",),
+    ("cost_fleet", "repeats"),
     ("cost_topics",),
     ("prices",),
     ("recommend",),
@@ -49,7 +57,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("entry",),
     ("__main__",),
 )
-TOGETHER = {"parsers", "reason", "rules", "render", "sources", "live", "operate", "commands"}
+TOGETHER = {
+    "parsers",
+    "reason",
+    "rules",
+    "render",
+    "sources",
+    "live",
+    "operate",
+    "commands",
+    "history",
+}
 
 DOORS: dict[str, tuple[str, ...]] = {
     "kubernetes": ("live/access", "operate/cluster"),
@@ -79,6 +97,9 @@ PURE = (
     "verdict",
     "spares",
     "spare_facts",
+    "repeats",
+    "history/record",
+    "history/tally",
 )
 MAY: dict[str, set[str]] = {
     # How many processors may be used; no fact depends on it.

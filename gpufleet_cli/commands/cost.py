@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,12 +14,16 @@ from typer.core import TyperGroup
 from gpufleet_cli.commands.examples import block
 from gpufleet_cli.commands.options import group_options, one_of, splice
 from gpufleet_cli.commands.output import emit, look
+from gpufleet_cli.commands.past import stops
 from gpufleet_cli.completion import COST_TOPICS
 from gpufleet_cli.errors import UsageError
 from gpufleet_cli.settings import Settings
 
 if TYPE_CHECKING:
+    from gpufleet_cli.commands.cost_options import Value
     from gpufleet_cli.commands.cost_questions import Topic
+    from gpufleet_cli.commands.past import Stops
+    from gpufleet_cli.verdict import Input
 
 
 _EXAMPLES = [
@@ -100,17 +105,43 @@ def _command(topic: Topic) -> Callable[..., None]:
 
 def _answer(topic: Topic, given: dict[str, Any], settings: Settings) -> None:
     output = one_of(settings.output, ("text", "json"))
-    from gpufleet_cli.commands.cost_options import OPTIONS, option
+    from gpufleet_cli.commands.cost_options import option
     from gpufleet_cli.commands.cost_questions import values
     from gpufleet_cli.render import cost_page
-    from gpufleet_cli.verdict import Input
 
     numbers = values(topic, {name: given[name] for name in topic.options})
+    asked, past = dict(numbers), None
+    if "fleet_gpus" in numbers:
+        past = stops(settings)
+        observed = asked.pop("fleet_gpus") * past.hours
+        asked |= {"interruptions": past.seen, "observed_gpu_hours": observed}
     defaults = {name: one for name, one in topic.optional if one is not None}
     raised = {name: bool(given[name]) for name, _ in topic.flags}
     answer = getattr(import_module(f"gpufleet_cli.cost_topics.{topic.module}"), topic.function)
-    card = answer(**{**defaults, **numbers, **raised})
-    inputs = [
+    card = answer(**{**defaults, **asked, **raised})
+    if past is not None:
+        card = replace(card, notes=(past.told, *card.notes))
+    inputs = _inputs(topic, numbers, defaults, raised)
+    if past is not None:
+        inputs += _of_history(past, {name: asked[name] for name in asked if name not in numbers})
+    if output == "json":
+        emit(cost_page.document(card, inputs))
+        return
+    options = {one.name: option(one.name) for one in inputs}
+    emit(cost_page.text(card, inputs, options, look(settings)))
+
+
+def _inputs(
+    topic: Topic,
+    numbers: Mapping[str, Value],
+    defaults: Mapping[str, Value],
+    raised: Mapping[str, bool],
+) -> list[Input]:
+    """What was given, and what stands where nothing was."""
+    from gpufleet_cli.commands.cost_options import OPTIONS
+    from gpufleet_cli.verdict import Input
+
+    found = [
         Input(
             name=name,
             value=numbers.get(name, defaults.get(name)),
@@ -120,12 +151,19 @@ def _answer(topic: Topic, given: dict[str, Any], settings: Settings) -> None:
         for name in topic.options
         if name in numbers or name in defaults
     ]
-    inputs += [
+    found += [
         Input(name=name, value=is_on, unit="", source="flag" if is_on else "default")
         for name, is_on in raised.items()
     ]
-    if output == "json":
-        emit(cost_page.document(card, inputs))
-        return
-    options = {one.name: option(one.name) for one in inputs}
-    emit(cost_page.text(card, inputs, options, look(settings)))
+    return found
+
+
+def _of_history(past: Stops, counted: Mapping[str, Value]) -> list[Input]:
+    from gpufleet_cli.commands.cost_options import OPTIONS
+    from gpufleet_cli.verdict import Input
+
+    found = [
+        Input(name=name, value=number, unit=OPTIONS[name].unit, source="history")
+        for name, number in counted.items()
+    ]
+    return [*found, Input(name="history", value=past.folder, unit="", source="history")]

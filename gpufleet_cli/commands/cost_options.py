@@ -66,6 +66,7 @@ OPTIONS: Mapping[str, Number] = MappingProxyType(
         "watchdog_timeout": _time("Timeout of a collective: 10m.", above=True),
         "interruptions": _count("Interruptions that were seen; 0 too.", "", least=0, most=1e6),
         "observed_gpu_hours": _rate("In so many GPU-hours.", "GPU-h", most=1e15),
+        "fleet_gpus": _count("All GPUs of the fleet; then `gpufleet history` counts.", "GPUs"),
         "node_failures_per_day": _rate("Failures of one node in a day: 6.5e-3.", "per node-day"),
         "gpus_per_node": _count("GPUs of a node.", "GPUs", most=1e6),
         "restart": _time("From a failure to the first useful step: 10m."),

@@ -86,6 +86,7 @@ TOPICS: tuple[Topic, ...] = (
             ("gpus", "interruptions", "observed_gpu_hours"),
             ("gpus", "gpu_hours_per_interruption"),
             ("gpus", "node_failures_per_day", "gpus_per_node"),
+            ("gpus", "fleet_gpus"),
         ),
     ),
     Topic(

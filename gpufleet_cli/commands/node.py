@@ -11,9 +11,8 @@ import typer
 from gpufleet_cli.commands.cluster_api import connected
 from gpufleet_cli.commands.options import one_of
 from gpufleet_cli.commands.output import emit, look, say
-from gpufleet_cli.errors import UsageError
-from gpufleet_cli.plain_text import visible
-from gpufleet_cli.settings import Settings
+from gpufleet_cli.commands.past import of_place, place_of, rate_of, stated_rate
+from gpufleet_cli.settings import Settings, keeps_state
 
 if TYPE_CHECKING:
     from gpufleet_cli.live.api import Api
@@ -54,7 +53,7 @@ def node(
       gpufleet node gpu-node-0417 --prometheus svc:monitoring/prometheus:9090
     """
     output = one_of(settings.output, ("text", "json"))
-    stated = _stated_rate(node_failures_per_day)
+    stated = stated_rate(node_failures_per_day)
     from gpufleet_cli.live import rights
     from gpufleet_cli.live.node_look import look_at
     from gpufleet_cli.render.node_json import node_json
@@ -70,7 +69,7 @@ def node(
 
         seen = drain_look.look(api, [card.name])
         card = replace(card, spares=spare_look.of_node(spare_look.Fleets(api), seen, card.name))
-    card = _with_past(api, card, _rate(api, stated))
+    card = _with_past(api, card, rate_of(stated, api.access.context), settings)
     rights.tell(asked.refused(RIGHTS_S), say)
     _remember(api, settings, (card,))
     emit(node_json(card) if output == "json" else node_text(card, look(settings)))
@@ -124,46 +123,21 @@ def _with_xids(
     return cards, (*fleet.missing, *lacking)
 
 
-def _stated_rate(text: str | None) -> float | None:
-    from gpufleet_cli.settings_file import NO_RATE, is_rate
-
-    if text is None:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not is_rate(value):
-        told = f"--node-failures-per-day {visible(text)!r} is {NO_RATE}"
-        raise UsageError(told, hint="write 0.0065, which is one failure in 154 days")
-    return value
-
-
-def _rate(api: Api, stated: float | None) -> FaultRate:
-    """Flag over settings file over default."""
-    from gpufleet_cli import settings_file
-    from gpufleet_cli.live.node_past import USUAL
-    from gpufleet_cli.node_card import FaultRate
-
-    if stated is not None:
-        return FaultRate(stated, "flag")
-    of_file = settings_file.load().of(api.access.context).node_failures_per_day
-    return USUAL if of_file is None else FaultRate(of_file, "file")
-
-
-def _with_past(api: Api, card: NodeCard, rate: FaultRate) -> NodeCard:
-    """The card with past incidents of this machine, and the test that they and the XIDs allow."""
-    from gpufleet_cli.history import incidents
+def _with_past(api: Api, card: NodeCard, rate: FaultRate, settings: Settings) -> NodeCard:
+    """The card with past incidents of the history, and the test that they and the XIDs allow."""
+    from gpufleet_cli.history import tally
     from gpufleet_cli.live.node_look import count_of_nodes
     from gpufleet_cli.live.node_past import repeat_test
-    from gpufleet_cli.settings import keeps_state
 
-    past = incidents.of_node(incidents.read(), card.name, card.context)
+    place = place_of(settings, card.context)
+    kept = of_place(place) if keeps_state() or not place.is_own else None
+    incidents = () if kept is None else kept.incidents
+    past = tally.of_node(incidents, card.name, context=card.context, server=card.server)
     test = repeat_test(card.xids, past, now_ns=card.read_at_ns, nodes=None, rate=rate)
     if test is not None:
         nodes = count_of_nodes(api)
         test = repeat_test(card.xids, past, now_ns=card.read_at_ns, nodes=nodes, rate=rate)
-    return replace(card, incidents=tuple(past) if keeps_state() else None, repeat=test)
+    return replace(card, incidents=None if kept is None else tuple(past), repeat=test)
 
 
 def _remember(api: Api, settings: Settings, cards: Iterable[NodeCard]) -> None:

@@ -142,6 +142,9 @@ def _global_options(  # a signature to splice, never called
     namespace: Annotated[
         str | None, typer.Option("-n", "--namespace", metavar="NAME", help="The job's namespace.")
     ] = None,
+    history: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Past incidents, one file each.")
+    ] = None,
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
@@ -314,6 +317,7 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
         context=given["context"],
         kubeconfig=given["kubeconfig"],
         namespace=given["namespace"],
+        history=given["history"],
     )
 
 

@@ -15,6 +15,9 @@ from gpufleet_cli.errors import ExitCode, TargetError, UsageError
 from gpufleet_cli.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpufleet_cli.node_card import Spares
     from gpufleet_cli.operate.preflight.documents import Document, Unread
 
 _ENDINGS = (".yaml", ".yml", ".json")
@@ -57,8 +60,12 @@ def preflight(
     from gpufleet_cli.render.structured import dumped
 
     ignored = _reasons(ignore or [], IDS)
-    documents, unread = _gathered(given, live, settings)
-    found = checked(documents, unread, ignored)
+    if live.selector is not None or (len(given) == 1 and _is_job(given[0])):
+        documents, unread, spares = _of_cluster(given[0] if given else None, live, settings)
+    else:
+        documents, unread = _of_files(given)
+        spares = {}
+    found = checked(documents, unread, ignored, spares)
     if not found.read:
         raise TargetError(
             _nothing(given, unread), hint="a file with a Job, JobSet, PyTorchJob, ..."
@@ -88,14 +95,10 @@ def _reasons(given: list[str], known: frozenset[str]) -> dict[str, str]:
     return reasons
 
 
-def _gathered(
-    given: list[str], live: Live, settings: Settings
-) -> tuple[list[Document], list[Unread]]:
-    """Files as far as they are there; one name that is none is a job in the cluster."""
+def _of_files(given: list[str]) -> tuple[list[Document], list[Unread]]:
+    """Files as far as they are there."""
     from gpufleet_cli.operate.preflight.documents import read_text
 
-    if live.selector is not None or (len(given) == 1 and _is_job(given[0])):
-        return _of_cluster(given[0] if given else None, live, settings)
     documents: list[Document] = []
     unread: list[Unread] = []
     for name in given:
@@ -107,6 +110,7 @@ def _gathered(
 
 
 def _is_job(name: str) -> bool:
+    """Whether the one name that was given is no file, and so a job in the cluster."""
     if name == "-" or name.startswith(("/", "./", "../")) or name.endswith(_ENDINGS):
         return False
     return not Path(name).exists()
@@ -135,10 +139,11 @@ def _files(name: str, unread: list[Unread]) -> list[tuple[str, bytes]]:
 
 def _of_cluster(
     name: str | None, live: Live, settings: Settings
-) -> tuple[list[Document], list[Unread]]:
+) -> tuple[list[Document], list[Unread], Mapping[str, Spares]]:
     from gpufleet_cli.live.job_objects import read
     from gpufleet_cli.operate.preflight.documents import Document, Unread
 
     found = read(live.options(name, settings, is_triage=name is not None))
     documents = [Document(source=found.namespace, raw=one) for one in found.objects]
-    return documents, [Unread(source=what, why=why, is_beside=True) for what, why in found.unread]
+    unread = [Unread(source=what, why=why, is_beside=True) for what, why in found.unread]
+    return documents, unread, found.spares

@@ -12,6 +12,7 @@ import typer
 from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import Inputs
 from gpufleet_cli.commands.output import say
+from gpufleet_cli.commands.past import keep
 from gpufleet_cli.commands.progress import shown
 from gpufleet_cli.errors import UsageError
 from gpufleet_cli.settings import Settings, keeps_state
@@ -33,10 +34,17 @@ TargetArgument = Annotated[
 
 @contextmanager
 def triage_of(
-    target: str | None, inputs: Inputs, live: Live, settings: Settings, save: str | None = None
+    target: str | None,
+    inputs: Inputs,
+    live: Live,
+    settings: Settings,
+    save: str | None = None,
+    *,
+    is_verdict_shown: bool = False,
 ) -> Iterator[Triage]:
     """Read the target and triage it; a job of the cluster is gathered first. Ctrl-C while it is gathered
-    ends the gathering alone, and is raised once the caller has told what there was."""
+    ends the gathering alone, and is raised once the caller has told what there was. Once that is out,
+    the incident is kept in the history."""
     numbers, as_of_ns = inputs.numbers(), inputs.as_of_ns()
     if is_job(target, live.selector):
         from gpufleet_cli.commands.live_target import gathered
@@ -44,6 +52,7 @@ def triage_of(
         with gathered(target, live, settings, save, numbers.watchdog_timeout_s) as (read, found):
             triage = _triaged(read, numbers, as_of_ns)
         yield triage
+        keep(triage, read, settings, is_verdict_shown=is_verdict_shown)
         if found.interrupted:
             raise KeyboardInterrupt
         return
@@ -58,7 +67,10 @@ def triage_of(
 
     if target == "-" and sys.stdin.isatty():
         say("paste the log lines, then press Ctrl-D")
-    yield _triaged(read_target(target, follow_links=inputs.follow_links), numbers, as_of_ns)
+    read = read_target(target, follow_links=inputs.follow_links)
+    triage = _triaged(read, numbers, as_of_ns)
+    yield triage
+    keep(triage, read, settings, is_verdict_shown=is_verdict_shown)
 
 
 def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
@@ -73,21 +85,7 @@ def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
         from gpufleet_cli.live.name_cache import remember_ranks
 
         remember_ranks(one.rank for one in found.ranks)
-        _keep(found, read)
     return found
-
-
-def _keep(found: Triage, read: Target) -> None:
-    """The incident into the history; never at the cost of the report."""
-    from gpufleet_cli.history import incidents
-
-    context = (read.manifest or {}).get("context")
-    incident = incidents.of_triage(found, context if isinstance(context, str) else None)
-    try:
-        if incident is not None:
-            incidents.remember(incident)
-    except OSError as exc:
-        say(f"not kept in the history: {incidents.place()}: {(exc.strerror or '').lower()}")
 
 
 def is_job(target: str | None, selector: str | None) -> bool:

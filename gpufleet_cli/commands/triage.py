@@ -60,7 +60,7 @@ def triage(
     output = one_of(settings.output, tuple(FORMATS))
     if brief and output != "text":
         raise UsageError("--brief is plain text", hint="leave out -o")
-    with triage_of(target, inputs, live, settings, save) as found:
+    with triage_of(target, inputs, live, settings, save, is_verdict_shown=True) as found:
         if brief:
             from gpufleet_cli.render.brief import render as render_brief
 

@@ -1,1 +1,1 @@
-"""Past incidents, from a file under the user's state folder that triage adds to and never reads."""
+"""Past incidents: a small file each, which triage adds to and never reads for a verdict."""

@@ -5,18 +5,22 @@ Reads alone, each list by itself: one that is not installed costs nothing, one t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
-from gpufleet_cli.live import find_job, reach, threads
+from gpufleet_cli.live import find_job, reach, restart_room, threads
 from gpufleet_cli.live.answers import why_not
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.deadline import Deadline
 from gpufleet_cli.live.find_job import Job, Wanted
 from gpufleet_cli.live.kinds import Object
+from gpufleet_cli.live.node_look import NODES
 from gpufleet_cli.live.session import LiveOptions
+from gpufleet_cli.node_card import Spares
 from gpufleet_cli.parsers import json_documents as js
+from gpufleet_cli.parsers.restart_room import MOST_NODES
 
 BESIDE = (
     ("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget"),
@@ -29,12 +33,14 @@ BESIDE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobObjects:
-    """`objects`: the job's first; `unread`: (what, why) of what may not be read."""
+    """`objects`: the job's first; `unread`: (what, why) of what may not be read; `spares`: for nodes that hold
+    a pod of it, whether it places without them."""
 
     namespace: str
     objects: tuple[Object, ...]
     unread: tuple[tuple[str, str], ...]
     told: str
+    spares: Mapping[str, Spares]
 
 
 def read(options: LiveOptions) -> JobObjects:
@@ -66,7 +72,22 @@ def read(options: LiveOptions) -> JobObjects:
         objects=tuple(_typed(one) for one in objects),
         unread=tuple(sorted(unread)),
         told=reached.told,
+        spares=_spares(api, job),
     )
+
+
+def _spares(api: Api, job: Job) -> Mapping[str, Spares]:
+    """Asked of a gang whose pods have nodes; of the others nothing can be lost yet."""
+    if not job.attempts:
+        return {}
+    newest = job.attempts[-1]
+    names = sorted({pod.state.node for pod in newest.pods if pod.state.node is not None})
+    asked = threads.each(
+        lambda name: api.get(f"{NODES}/{name}", kind="nodes"),
+        names[:MOST_NODES], threads=api.threads, deadline=api.deadline,
+    )  # fmt: skip
+    nodes = [js.mapping(_decoded(answer.body)) for _, answer in asked if answer.ok]
+    return restart_room.without_each(api, job, newest, nodes)[0]
 
 
 def _typed(one: Object) -> Object:

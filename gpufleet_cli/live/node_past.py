@@ -1,9 +1,7 @@
 """A node's past: XIDs of 30 days with the pod that held the GPU, and whether it fails more often than chance.
 
 A node fault is an XID whose cause is no program (the catalogue's layer and role), or a past incident that
-named the node; what comes within an hour is one fault. The chance is a Poisson tail at the fleet's usual
-rate: flagged at 3 in 28 days or 2 in 7 where chance seldom gives as many, and always with how many healthy
-nodes would show as many.
+named the node; `repeats` has the test.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from gpufleet_cli import xid_catalog
-from gpufleet_cli.chances import chance_of_at_least
+from gpufleet_cli import repeats, xid_catalog
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import XidEvent
@@ -22,17 +19,11 @@ from gpufleet_cli.live.http_source import Fetch
 from gpufleet_cli.node_card import FaultRate, Missing, NodeCard, PastIncident, RepeatTest, XidSeen
 from gpufleet_cli.parsers import dcgm_metrics, metric_series
 from gpufleet_cli.parsers.dcgm_labels import Gpu, gpu_of, pod_of
+from gpufleet_cli.repeats import USUAL
 
 NS = 1_000_000_000
-DAY_NS = 86_400 * NS
+DAY_NS = repeats.DAY_NS
 HISTORY_DAYS = 30
-FAULTS_A_NODE_DAY = 6.5e-3
-"""Of large fleets of 8-GPU nodes (arXiv 2410.21680); the default where nobody measured one's own."""
-USUAL = FaultRate(FAULTS_A_NODE_DAY, "default")
-SELDOM = 0.01
-"""A node is called an offender only where fewer healthy ones than this part would show as many faults."""
-_APART_NS = 3_600 * NS
-_WINDOWS = ((7, 2), (28, 3))
 Opened = Callable[[], AbstractContextManager[tuple[Fetch, str]]]
 
 
@@ -170,39 +161,5 @@ def repeat_test(
 ) -> RepeatTest | None:
     """Whether the node had more faults than chance gives a healthy one; None without any."""
     times = [one.at_ns for one in seen or () if is_node_fault(one.xid)]
-    times += [one.at_ns for one in incidents if one.at_ns is not None and one.kind == "hardware"]
-    faults = _apart(times)
-    counts = {
-        days: sum(now_ns - days * DAY_NS <= at <= now_ns for at in faults) for days, _ in _WINDOWS
-    }
-    if not counts[_WINDOWS[-1][0]]:
-        return None
-    many = [days for days, least in _WINDOWS if counts[days] >= least]
-    tests = [_test(counts[days], days, nodes, rate, is_many=bool(many)) for days in many or (28,)]
-    return min(tests, key=lambda one: one.chance)
-
-
-def _apart(times: Iterable[int]) -> list[int]:
-    """The first of each group that came within an hour."""
-    kept: list[int] = []
-    last: int | None = None
-    for at in sorted(times):
-        if last is None or at - last > _APART_NS:
-            kept.append(at)
-        last = at
-    return kept
-
-
-def _test(
-    faults: int, days: int, nodes: int | None, rate: FaultRate, *, is_many: bool
-) -> RepeatTest:
-    chance = chance_of_at_least(faults, rate.a_node_day * days)
-    return RepeatTest(
-        faults=faults,
-        days=days,
-        rate=rate,
-        chance=chance,
-        nodes=nodes,
-        innocents=None if nodes is None else nodes * chance,
-        is_flagged=is_many and chance <= SELDOM,
-    )
+    times += [one.at_ns for one in incidents if one.at_ns is not None and one.is_node_fault]
+    return repeats.judge(times, now_ns=now_ns, nodes=nodes, rate=rate)

@@ -11,18 +11,36 @@ from gpufleet_cli.live.find_job import Job
 from gpufleet_cli.live.kinds import Object
 from gpufleet_cli.live.pods import Attempt
 from gpufleet_cli.parsers import json_documents as js
-from gpufleet_cli.parsers.kubernetes_gangs import is_suspended
+from gpufleet_cli.parsers.kubernetes_gangs import is_over, is_suspended, why_refused
 
 NONE_YET = Attempt(number=0, pods=(), state="pending", started_ns=None, ended_ns=None)
 """Of a job that is held back before it has pods."""
 _KUEUE_VERSIONS = ("v1beta2", "v1beta1")
 
 
-def is_held(job: Job) -> bool:
+def is_held(api: Api, job: Job) -> bool:
     """Whether a job without pods is one that waits, and not one whose pods are gone."""
-    return any(is_suspended(one) for one in job.objects) or (
-        job.kind is not None and job.kind.kind == "VolcanoJob"
+    if any(is_suspended(one) for one in job.objects):
+        return True
+    if job.kind is not None and job.kind.kind == "VolcanoJob":
+        return True
+    return not any(is_over(one) for one in job.objects) and _is_refused(api, job)
+
+
+def _is_refused(api: Api, job: Job) -> bool:
+    """Whether its controller was told that it may not make pods, as an event of the last hour has it."""
+    listed = api.list(
+        f"/api/v1/namespaces/{job.namespace}/events",
+        {"fieldSelector": "type=Warning"},
+        kind="events",
     )
+    owners = {js.text_at(one, "metadata", "uid") for one in job.objects} - {None}
+    for raw in listed.items:
+        event = js.mapping(msgspec.json.decode(raw))
+        told = js.text_at(event, "reason") or "", js.text_at(event, "message") or ""
+        if js.text_at(event, "involvedObject", "uid") in owners and why_refused(*told):
+            return True
+    return False
 
 
 def beside(api: Api, job: Job, sink: BundleWriter) -> list[Object]:

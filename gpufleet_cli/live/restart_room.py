@@ -31,14 +31,24 @@ THREADS = 4
 
 def gather(api: Api, job: Job, attempt: Attempt, sink: BundleWriter) -> None:
     """One small file: for each node of the gang, whether it places without it."""
+    if sink.has(SPARES_FILE):
+        return
+    judged, requests = without_each(api, job, attempt, _nodes(sink))
+    if requests:
+        api.requests["spares"] = requests
+    if judged and not api.deadline.is_over():
+        sink.add_document(SPARES_FILE, _document(judged))
+
+
+def without_each(
+    api: Api, job: Job, attempt: Attempt, nodes: Sequence[Object]
+) -> tuple[dict[str, Spares], int]:
+    """The answer for each node of the gang, and what was asked of the server. Nothing for what is no gang."""
     gang = _gang(job, attempt)
-    if gang is None or sink.has(SPARES_FILE):
-        return
-    nodes = _nodes(sink)
-    names = _worth_asking(attempt, nodes, api.now_ns())
+    names = [] if gang is None else _worth_asking(attempt, nodes, api.now_ns())
     products = {p for one in nodes if (p := spare_look.product_of(one)) is not None}
-    if not names or len(products) > 1:
-        return
+    if gang is None or not names or len(products) > 1:
+        return {}, 0
     own = Api(
         api.access,
         deadline=Deadline(api.deadline.bound(LONGEST_S)),
@@ -53,9 +63,7 @@ def gather(api: Api, job: Job, attempt: Attempt, sink: BundleWriter) -> None:
         if judged and own.deadline.is_over():
             break
         judged[name] = question.without(name)
-    api.requests["spares"] = own.requests.total()
-    if not api.deadline.is_over():
-        sink.add_document(SPARES_FILE, _document(judged))
+    return judged, own.requests.total()
 
 
 def _gang(job: Job, attempt: Attempt) -> Gang | None:

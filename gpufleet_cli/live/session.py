@@ -170,7 +170,7 @@ def _found(options: LiveOptions, deadline: Deadline, say: Callable[[str], None])
             raise
         both = f"{options.target}: no such file or folder, and {exc.message}"
         raise type(exc)(both, hint=exc.hint) from exc
-    if not job.attempts and queues.is_held(job):
+    if not job.attempts and queues.is_held(api, job):
         return api, replace(job, attempts=(queues.NONE_YET,))
     if not job.attempts:
         raise TargetError(

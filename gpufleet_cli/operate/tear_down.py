@@ -22,6 +22,7 @@ from gpufleet_cli.live.find_job import Job
 from gpufleet_cli.live.pods import Object, Pod
 from gpufleet_cli.live.rights import Right
 from gpufleet_cli.parsers import json_documents as js
+from gpufleet_cli.parsers.kubernetes_gangs import is_over
 
 OPERATOR = "gpufleet-operator"
 _SUSPEND: Mapping[str, tuple[str, ...]] = {
@@ -33,7 +34,6 @@ _SUSPEND: Mapping[str, tuple[str, ...]] = {
     "PyTorchJob": ("spec", "runPolicy", "suspend"),
     "MPIJob": ("spec", "runPolicy", "suspend"),
 }
-_OVER = frozenset({"Complete", "Completed", "Failed", "Succeeded", "Finished"})
 SLURM_GROUPS = ("slinky.slurm.net", "slurm.nebius.ai")
 COMMANDS = "bus.volcano.sh/v1alpha1"
 Means = Literal["suspend", "deactivate", "abort", "evict"]
@@ -97,18 +97,6 @@ def top_of(job: Job) -> Object:
     return next(
         (one for one in job.objects if js.text_at(one, "metadata", "uid") == job.uid),
         job.objects[0] if job.objects else {},
-    )
-
-
-def is_over(top: Object) -> bool:
-    """Whether its controller is done with it."""
-    if js.text_at(top, "status", "jobDeploymentStatus") in ("Complete", "Failed"):
-        return True
-    if js.text_at(top, "status", "state", "phase") in ("Completed", "Failed", "Terminated"):
-        return True
-    return any(
-        js.text_at(one, "type") in _OVER and js.text_at(one, "status") == "True"
-        for one in js.items(js.at(top, "status", "conditions"))
     )
 
 

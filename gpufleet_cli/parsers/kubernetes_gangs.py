@@ -5,11 +5,19 @@
     {"kind": "PodGroup", "status": {"phase": "Pending", "conditions": [{"type": "Unschedulable", "status": "True",
       "reason": "NotEnoughResources", "message": "3/4 tasks in gang unschedulable: ..."}]}}
 
+What the API server refuses to make is told in an event on the controller's object (Job, StatefulSet, PyTorchJob,
+RayCluster ...), whatever its reason is called:
+
+    Error creating: pods "train-0-abc" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=8,
+      used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=4
+    admission webhook "policy.example" denied the request: no owner label
+
 Conditions: kueue.x-k8s.io v1beta1 and v1beta2, scheduling.volcano.sh v1beta1.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from gpufleet_cli.facts import GangHeld, Origin
@@ -17,6 +25,12 @@ from gpufleet_cli.parsers import json_documents as js
 from gpufleet_cli.parsers.kubernetes_pods import time_of
 
 MESSAGE_CHARS = 400
+_WHY = re.compile(
+    r"is forbidden: (?P<forbidden>.+)|(?P<webhook>admission webhook .+? denied the request.*)"
+)
+_MAKERS = ("FailedCreate", "FailedToCreate")
+"""`FailedCreatePodSandBox` is a kubelet's, of a pod that was made."""
+_OVER = frozenset({"Complete", "Completed", "Failed", "Succeeded", "Finished"})
 _NOT_STARTED = ("Pending", "Inqueue")
 
 
@@ -55,6 +69,31 @@ def is_suspended(job: object) -> bool:
     """Whether a job is not to run for now; Kueue says it in the same field."""
     return (
         js.at(job, "spec", "suspend") is True or js.at(job, "spec", "runPolicy", "suspend") is True
+    )
+
+
+def why_refused(reason: str, message: str) -> str | None:
+    """What an event of a controller gives as the reason; None where it tells of no refusal.
+
+    >>> why_refused("FailedCreate", 'Error creating: pods "a" is forbidden: exceeded quota: gpus, used: x=0')
+    'exceeded quota: gpus, used: x=0'
+    >>> why_refused("FailedCreatePodSandBox", "is forbidden: by the runtime")
+    """
+    if not reason.startswith(_MAKERS) or "sandbox" in reason.lower():
+        return None
+    told = _WHY.search(message)
+    return None if told is None else (told["forbidden"] or told["webhook"]).strip()
+
+
+def is_over(job: object) -> bool:
+    """Whether a job's controller is done with it."""
+    if js.text_at(job, "status", "jobDeploymentStatus") in ("Complete", "Failed"):
+        return True
+    if js.text_at(job, "status", "state", "phase") in ("Completed", "Failed", "Terminated"):
+        return True
+    return any(
+        js.text_at(one, "type") in _OVER and js.text_at(one, "status") == "True"
+        for one in js.items(js.at(job, "status", "conditions"))
     )
 
 

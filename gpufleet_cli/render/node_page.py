@@ -265,14 +265,14 @@ def _xids(card: NodeCard, most: int) -> Iterator[str]:
 
 
 def _past(card: NodeCard, most: int) -> Iterator[str]:
-    """What was triaged on this machine before and named the node."""
+    """What the history has that names the node."""
     label = "past      "
     for one in (card.incidents or ())[:most]:
         yield from labelled(label, _incident(one), most=1)
         label = "          "
     more = len(card.incidents or ()) - most
     if more > 0:
-        yield from labelled(label, f"and {counted(more, 'more incident')} triaged here")
+        yield from labelled(label, f"and {counted(more, 'more incident')} in the history")
 
 
 def _incident(one: PastIncident) -> str:

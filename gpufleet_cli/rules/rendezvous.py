@@ -17,6 +17,7 @@ from gpufleet_cli.reason.placed import PlacedSign
 from gpufleet_cli.reason.rank_numbering import of_pods
 from gpufleet_cli.rules import claims
 from gpufleet_cli.rules.claims import about, claim, ranks_text
+from gpufleet_cli.rules.refused_pods import Refusal, refusal
 from gpufleet_cli.verdict import Claim, Hypothesis, Kind, Remedy
 
 NAME = "rendezvous"
@@ -36,6 +37,7 @@ POD_TROUBLE = frozenset(
 
 
 MOST_REASON = 90
+_QUOTA = re.compile(r"exceeded quota: ([a-z0-9][a-z0-9.-]{0,252}),")
 _IMAGE = re.compile(r'image "([^"\s]{1,100})"')
 STARTING = frozenset({None, "ContainerCreating", "PodInitializing", "CrashLoopBackOff"})
 """Waiting for these is the way of every pod, or comes after it ran."""
@@ -69,6 +71,8 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         )
     found += [about(s, s.fact.text[:120], claims.GOOD if not joined else 0.5) for s in failed[:1]]
     clash = failed and failed[0].fact.sign is Sign.PORT_IN_USE
+    refused = refusal(case)
+    found += [] if refused is None else [_refused_claim(refused, claims.FAIR)]
     troubled = _troubled_pods(case)
     ranks, nodes = _absent(case, [pod for pod, _c in troubled], joined)
     found += [c for _pod, c in troubled[:3]]
@@ -79,7 +83,7 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         rule=NAME,
         summary="The rendezvous port is taken by another process."
         if clash
-        else f"The job never started: {who} did not join the rendezvous{_why(case)}.",
+        else f"The job never started: {who} did not join the rendezvous{_why(case, refused)}.",
         claims=tuple(found),
         remedy=Remedy.OUTSIDE,
         ranks=() if clash else ranks,
@@ -91,7 +95,9 @@ def propose(case: Case) -> Iterator[Hypothesis]:
         worsens_why="a restart waits for the same peer",
         reason_tag="rendezvous",
         would_settle="events and state of the pods that did not join",
-        settle_command=None if clash else _describe_pod(_waiting(case)),
+        settle_command=None
+        if clash
+        else _describe_refused(refused) or _describe_pod(_waiting(case)),
     )
 
 
@@ -102,6 +108,9 @@ def _never_began(case: Case) -> Iterator[Hypothesis]:
     if case.held and len(waiting) == len(gang):
         yield _held(case)
         return
+    refused = refusal(case)
+    if refused is not None and not waiting:
+        yield _not_made(refused, len(gang))
     if not waiting:
         return
     everybody = len(waiting) == len(gang)
@@ -128,6 +137,47 @@ def _never_began(case: Case) -> Iterator[Hypothesis]:
         would_settle="events and state of the pods that cannot start",
         settle_command=_describe_pod(waiting),
     )
+
+
+def _not_made(refused: Refusal, there: int) -> Hypothesis:
+    """Pods that the API server refused, and the others that are there and wait for them."""
+    since = claims.when(refused.event.first_ns or refused.event.at_ns).replace(" at ", " since ", 1)
+    others = f"; {there} others wait for it" if there else ""
+    return Hypothesis(
+        kind=Kind.RENDEZVOUS_FAILURE,
+        rule=NAME,
+        summary=f"The job has not started: {refused.who}{since} ({refused.why[:180]}){others}.",
+        claims=(_refused_claim(refused, claims.STRONG),),
+        remedy=Remedy.OUTSIDE,
+        degrades=there > 0,
+        degrades_why="the others hold their GPUs idle" if there else "it holds no GPUs",
+        worsens=None if there else False,
+        worsens_why="it lasts until those pods may be made",
+        reason_tag="not started",
+        would_settle="the quota or the policy that refuses, and what uses it up",
+        settle_command=_describe_refused(refused),
+    )
+
+
+def _refused_claim(refused: Refusal, weight: float) -> Claim:
+    event = refused.event
+    return claim(
+        f"{event.kind} {event.name}: {event.reason}: {refused.why[:200]}",
+        event.origin,
+        weight,
+        at_ns=event.at_ns,
+    )
+
+
+def _describe_refused(refused: Refusal | None) -> str | None:
+    """The quota itself where it is named, else the object whose pods are refused."""
+    if refused is None:
+        return None
+    quota = _QUOTA.match(refused.why)
+    if quota is not None:
+        return _describe("resourcequota", quota[1], refused.event.namespace)
+    kind = refused.event.kind.lower()
+    return _describe(kind, refused.event.name, refused.event.namespace)
 
 
 HOLDERS = {"Workload": "Kueue has not admitted it", "PodGroup": "Volcano has not placed its gang"}
@@ -229,9 +279,9 @@ def _of_image(message: str) -> str | None:
     return image[1] if image[1] in last else f"{image[1]}, {last[:60]}"
 
 
-def _why(case: Case) -> str:
+def _why(case: Case, refused: Refusal | None = None) -> str:
     """The reason in brackets, where all that cannot start give one."""
-    reasons = set()
+    reasons = set() if refused is None else {refused.why[:180]}
     for pod in of_pods(case.pods):
         text = _state_trouble(pod)
         if text is not None:

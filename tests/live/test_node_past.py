@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
+from incident_makers import incident
 
 from gpufleet_cli.cli import main
-from gpufleet_cli.history import incidents
-from gpufleet_cli.history.incidents import Incident
+from gpufleet_cli.history.folder import keep
 from gpufleet_cli.live.node_past import DAY_NS, repeat_test
 from gpufleet_cli.node_card import FaultRate, PastIncident, XidSeen
+from gpufleet_cli.settings import state_folder
 from live import fake_api
 from live.fake_api import FakeApi
 
@@ -52,9 +53,16 @@ def test_thresholds_and_innocents(
 def test_past_incidents_count_with_the_xids() -> None:
     """The incident that an XID made is the same fault; one of a network is none of the node's."""
     past = [
-        PastIncident(at_ns=NOW - 3 * DAY_NS + 60 * 10**9, kind="hardware", action="evict-now"),
-        PastIncident(at_ns=NOW - 9 * DAY_NS, kind="hardware", action="evict-now"),
-        PastIncident(at_ns=NOW - 5 * DAY_NS, kind="network", action="none"),
+        PastIncident(
+            at_ns=NOW - 3 * DAY_NS + 60 * 10**9,
+            kind="hardware",
+            action="evict-now",
+            is_node_fault=True,
+        ),
+        PastIncident(
+            at_ns=NOW - 9 * DAY_NS, kind="hardware", action="evict-now", is_node_fault=True
+        ),
+        PastIncident(at_ns=NOW - 5 * DAY_NS, kind="network", action="none", is_node_fault=False),
     ]
     test = repeat_test([seen(3)], past, now_ns=NOW, nodes=None)
     assert test is not None
@@ -75,9 +83,8 @@ def faulty_node(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.add("/api/v1/nodes", fake_api.node("gpu-1"))
     monkeypatch.delenv("GPUFLEET_NO_STATE", raising=False)
     at = time.time_ns() - 60 * 10**9
-    incidents.remember(
-        Incident(id="a", kind="hardware", at_ns=at, context="fake", nodes=("gpu-1",))
-    )
+    made = incident(at_ns=at, context="fake", node="gpu-1")
+    keep(state_folder() / "history", made, is_own=True)
 
 
 def test_the_rate_and_who_stated_it(

@@ -13,7 +13,8 @@ from servers.metrics import Series, held, xid_series
 from servers.namespaces import Namespace
 
 from gpufleet_cli.cli import main
-from gpufleet_cli.history import incidents
+from gpufleet_cli.history import folder
+from gpufleet_cli.settings import state_folder
 from live import cluster_stories as stories
 from live.test_cluster_kinds import JOB_NAME, SMALL, names
 
@@ -65,7 +66,10 @@ def test_a_repeat_offender(
     assert ("hardware", [node]) == (live["verdict"]["kind"], live["recommendation"]["nodes"])
     main(["triage", str(saved), "-o", "json"])
     first = capsys.readouterr().out
-    assert 1 == len(incidents.read())
+    history = state_folder() / "history"
+    (before,) = folder.read(history).incidents
+    assert (node,) == before.nodes
+    assert before.diagnosed_ns is not None
     for _ in range(2):
         main(["triage", str(saved), "-o", "json"])
         assert first == capsys.readouterr().out, "history is never read by triage"
@@ -73,7 +77,8 @@ def test_a_repeat_offender(
     main(["triage", str(saved), "-o", "json"])
     assert first == capsys.readouterr().out
     monkeypatch.delenv("GPUFLEET_NO_STATE")
-    assert 1 == incidents.place().read_bytes().count(b"\n")
+    assert (before,) == folder.read(history).incidents
+    assert 1 == len(list(history.iterdir()))
 
     assert 0 == main(["node", node, "-o", "json", "--prometheus", url])
     card = json.loads(capsys.readouterr().out)["node"]

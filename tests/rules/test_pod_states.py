@@ -52,6 +52,69 @@ def unstarted(*pods: PodState) -> list[Fact]:
 # --- Gangs that have not begun -------------------------------------------------------------------
 
 
+def refused(message: str, reason: str = "FailedCreate", at_ns: int = STOPPED) -> ClusterEvent:
+    return ClusterEvent(
+        reason=reason,
+        kind="Job",
+        name="train",
+        namespace="ml",
+        message=message,
+        warning=True,
+        at_ns=at_ns,
+        age_s=None,
+        age_error_s=0.0,
+        origin=HERE,
+    )
+
+
+QUOTA = (
+    'Error creating: pods "train-1-x" is forbidden: exceeded quota: gpus, requested: x=4, used: x=4'
+)
+WEBHOOK = 'admission webhook "policy.example" denied the request: no owner label'
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "why", "command"),
+    [
+        (
+            QUOTA,
+            "FailedCreate",
+            "exceeded quota: gpus",
+            "kubectl describe resourcequota gpus -n ml",
+        ),
+        (
+            QUOTA,
+            "FailedCreatePod",
+            "exceeded quota: gpus",
+            "kubectl describe resourcequota gpus -n ml",
+        ),
+        (WEBHOOK, "FailedToCreateWorkerPod", "no owner label", "kubectl describe job train -n ml"),
+    ],
+)
+def test_pods_that_may_not_be_made(message: str, reason: str, why: str, command: str) -> None:
+    """By its controller's event, whatever the reason is called; half of the gang waits for the rest."""
+    [found] = proposed(rendezvous, unstarted(pod(0), refused(message, reason)))
+    assert "1 of its pods was refused" in found.summary and why in found.summary
+    assert "1 others wait for it" in found.summary
+    assert ((), (), command) == (found.ranks, found.pods, found.settle_command)
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["Error creating: timeout", 'container is forbidden: by the "runtime"'],
+    ids=["another reason", "a sandbox"],
+)
+def test_an_event_that_is_no_refusal(message: str) -> None:
+    """Nothing is proposed on it."""
+    reason = "FailedCreatePodSandBox" if "container" in message else "FailedCreate"
+    assert [] == proposed(rendezvous, unstarted(pod(0), refused(message, reason)))
+
+
+def test_a_refusal_of_a_gang_that_is_whole_by_now_is_no_reason() -> None:
+    """Events stand for an hour."""
+    assert [] == proposed(rendezvous, unstarted(pod(0), pod(1), refused(QUOTA)))
+
+
 def test_a_pod_that_cannot_start_is_named_before_anybody_gave_up() -> None:
     """No log says a word; the other pod waits."""
     [found] = proposed(rendezvous, unstarted(pod(0), pod(1, "waiting", "ImagePullBackOff")))

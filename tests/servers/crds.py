@@ -16,6 +16,7 @@ KINDS = (
     ("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
     ("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"),
     ("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
+    ("trainer.kubeflow.org", "v1alpha1", "TrainingRuntime", "trainingruntimes"),
     ("ray.io", "v1", "RayJob", "rayjobs"),
     ("ray.io", "v1", "RayCluster", "rayclusters"),
     ("batch.volcano.sh", "v1alpha1", "Job", "jobs"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from gpufleet_cli.operate.preflight import pod_gangs
 from gpufleet_cli.operate.preflight.containers import ConfigMaps, container_of, gpus_of
 from gpufleet_cli.operate.preflight.documents import Document
 from gpufleet_cli.operate.preflight.kinds import MADE_LABELS, Part, reader_of, shown_kind
@@ -48,14 +49,24 @@ def specs_of(documents: Sequence[Document]) -> list[Spec]:
     """Every workload among the documents, in their order."""
     opened = [inner for one in documents for inner in _opened(one)]
     maps = _config_maps(opened)
-    found: list[Spec] = []
+    read: list[tuple[Document, list[Role]]] = []
+    gangs: dict[tuple[str | None, str], list[Role]] = {}
     for one in opened:
         reader = reader_of(one)
         if reader is None or _is_owned(one, opened):
             continue
         roles = [role for part in reader(one, opened) if (role := _role(part, maps)) is not None]
-        found.append(_spec(one, _ranked(one, roles), opened))
-    return found
+        point = pod_gangs.address(roles[0]) if one.kind == "Pod" and roles else None
+        if point is not None:
+            others = gangs.setdefault((one.namespace, point), roles)
+            if others is not roles:
+                others += roles
+                continue
+        read.append((one, roles))
+    return [
+        _spec(one, _ranked(one, pod_gangs.roles_of(roles) if one.kind == "Pod" else roles), opened)
+        for one, roles in read
+    ]
 
 
 def _opened(one: Document) -> Iterator[Document]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from gpufleet_cli.node_card import Spares
 from gpufleet_cli.operate.preflight.build import specs_of
 from gpufleet_cli.operate.preflight.documents import Document, Path, Unread
 from gpufleet_cli.operate.preflight.model import Hit, Rule, Spec
@@ -23,11 +24,13 @@ def checked(
     documents: Sequence[Document],
     unread: Sequence[Unread] = (),
     ignored: Mapping[str, str] | None = None,
+    spares: Mapping[str, Spares] | None = None,
 ) -> Preflight:
-    """Everything that the rules find. `ignored`: reasons by id, as `--ignore` gave them."""
+    """Everything that the rules find. `ignored`: reasons by id, as `--ignore` gave them; `spares`: of the one
+    job in the cluster that is checked, for each of its nodes whether it places without it."""
     found: list[SpecFinding] = [_not_read(one) for one in unread]
     silenced: list[Silenced] = []
-    specs = specs_of(documents)
+    specs = [replace(one, spares=spares or {}) for one in specs_of(documents)]
     for spec in specs:
         reasons, unclear = reasons_of(spec)
         found += unclear

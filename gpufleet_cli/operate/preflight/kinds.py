@@ -226,7 +226,10 @@ def _volcano(found: Document, beside: Sequence[Document]) -> Iterator[Part]:
 
 def _pod(found: Document, beside: Sequence[Document]) -> Iterator[Part]:
     restart, by = policy(found.raw, "Always", POD_DEFAULT)
-    yield Part(name="pod", pods=1, template=found.raw, path=(), restart=restart, restart_by=by)
+    yield Part(
+        name=found.name, pods=1, template=found.raw, path=(), restart=restart, restart_by=by,
+        document=found,
+    )  # fmt: skip
 
 
 def _served(found: Document, beside: Sequence[Document]) -> Iterator[Part]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gpufleet_cli.node_card import Spares
 from gpufleet_cli.operate.preflight.documents import Document, Object, Path
 from gpufleet_cli.operate.preflight.launcher import Launcher
 from gpufleet_cli.operate.preflight.shell import Env, Words, is_open
@@ -136,6 +137,8 @@ class Spec:
     uses_torch: bool
     beside: tuple[Document, ...] = ()
     made_labels: Mapping[str, str] = field(default_factory=dict)
+    spares: Mapping[str, Spares] = field(default_factory=dict)
+    """Of a job in the cluster: whether it places without each node that it is on."""
 
     @property
     def raw(self) -> Object:
@@ -202,10 +205,12 @@ class Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """`looks_for` and `why` stand in the manual; `why` also in the report."""
+    """`looks_for` and `why` stand in the manual; `why` also in the report. `of_cluster`: manifests alone cannot
+    tell."""
 
     id: str
     severity: Severity
     looks_for: str
     why: str
     check: Callable[[Spec], Iterator[Hit]]
+    of_cluster: bool = False

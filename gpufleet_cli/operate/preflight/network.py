@@ -19,6 +19,10 @@ _ELSEWHERE = (
     "networking.gke.io/interfaces",
     "v1.multus-cni.io/default-network",
 )
+_HCA_ONE = re.compile(r"[a-z]+\d*_1")
+IB_TIMEOUT, IB_TRIES = 20, 7
+"""NCCL's own since 2.23."""
+FLAP_S = 10.0
 _LEFT_OVER = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "CUDA_LAUNCH_BLOCKING")
 
 
@@ -77,6 +81,63 @@ def _left_over(spec: Spec) -> Iterator[Hit]:
                     f"{name}=1 is for debugging and slows every step",
                     f"take {name} out", "env", inside=one,
                 )  # fmt: skip
+
+
+def _loopback(spec: Spec) -> Iterator[Hit]:
+    for role, one in _ranks(spec) if spec.is_gang else ():
+        for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+            found = one.setting(name)
+            if found.state == "set" and found.value.strip().lstrip("=") == "lo":
+                yield role.hit(
+                    f"{name}={found.value} is the loopback: no rank of another pod is reached over it",
+                    "the pod's interface (eth0), or ^lo,docker0", "env", inside=one,
+                    costs=price.an_hour(spec.gpus),
+                )  # fmt: skip
+
+
+def _hca_prefix(spec: Spec) -> Iterator[Hit]:
+    for role, one in _ranks(spec) if spec.is_gang else ():
+        found = one.setting("NCCL_IB_HCA")
+        names = found.value.strip().split(",") if found.state == "set" else []
+        alike = next((name for name in names if _HCA_ONE.fullmatch(name)), None)
+        if alike is not None and not names[0].startswith(("=", "^=")):
+            yield role.hit(
+                f"NCCL_IB_HCA={found.value} goes by prefix: {alike} is {alike}0 to {alike}9 too",
+                f"NCCL_IB_HCA=={found.value.lstrip('^')}, which means these names alone", "env", inside=one,
+            )  # fmt: skip
+
+
+def _ib_patience(spec: Spec) -> Iterator[Hit]:
+    """4.096 us x 2^NCCL_IB_TIMEOUT a try (InfiniBand specification, local ACK timeout)."""
+    for role, one in _ranks(spec) if spec.is_gang else ():
+        found, times = one.setting("NCCL_IB_TIMEOUT"), one.setting("NCCL_IB_RETRY_CNT")
+        if found.state != "set" and times.state != "set":
+            continue
+        power = js.integer(found.value) if found.state == "set" else IB_TIMEOUT
+        tries = js.integer(times.value) if times.state == "set" else IB_TRIES
+        if power is None or tries is None or not (0 < power < 32 and 0 <= tries < 8):
+            continue
+        seconds = 4.096e-6 * 2**power * tries
+        if seconds < FLAP_S:
+            yield role.hit(
+                f"InfiniBand gives up after {seconds:.2g} s (NCCL_IB_TIMEOUT {power}, {tries} tries): a link that flaps ends the job",
+                f"leave both alone: {IB_TIMEOUT} and {IB_TRIES} wait half a minute", "env", inside=one,
+            )  # fmt: skip
+
+
+def _memlock(spec: Spec) -> Iterator[Hit]:
+    for role, one in _ranks(spec) if spec.is_gang else ():
+        limits = js.mapping(js.at(one.raw, "resources", "limits"))
+        if not any(name.startswith("rdma/") for name in limits):
+            continue
+        context = js.mapping(one.raw.get("securityContext"))
+        added = [str(name) for name in js.items(js.at(context, "capabilities", "add"))]
+        if context.get("privileged") is True or {"IPC_LOCK", "ALL"} & set(added):
+            continue
+        yield role.hit(
+            "the ranks have RDMA and no IPC_LOCK: where the runtime limits locked memory, NCCL cannot use it",
+            'securityContext.capabilities.add: ["IPC_LOCK"]', "securityContext", inside=one,
+        )  # fmt: skip
 
 
 def _ranks(spec: Spec) -> Iterator[tuple[Role, Container]]:
@@ -195,6 +256,26 @@ RULES = (
         id="debug-left-over", severity="warning", check=_left_over,
         looks_for="`NCCL_P2P_DISABLE=1`, `NCCL_SHM_DISABLE=1`, `CUDA_LAUNCH_BLOCKING=1`",
         why="a switch of last month's debugging slows the job and hides what it would show",
+    ),
+    Rule(
+        id="loopback", severity="warning", check=_loopback,
+        looks_for="`NCCL_SOCKET_IFNAME` or `GLOO_SOCKET_IFNAME` that names the loopback, in a gang of several pods",
+        why="the rendezvous succeeds and the first collective hangs",
+    ),
+    Rule(
+        id="hca-prefix", severity="info", check=_hca_prefix,
+        looks_for="`NCCL_IB_HCA` without `=` and a name such as `mlx5_1`, which is the beginning of others",
+        why="NCCL goes by prefix: ranks use adapters that nobody meant, also those of storage",
+    ),
+    Rule(
+        id="ib-patience", severity="info", check=_ib_patience,
+        looks_for=f"`NCCL_IB_TIMEOUT` and `NCCL_IB_RETRY_CNT` that give up before {FLAP_S:g} s",
+        why="a link that comes back after seconds would have cost seconds",
+    ),
+    Rule(
+        id="memlock", severity="info", check=_memlock,
+        looks_for="a resource `rdma/...` and neither `IPC_LOCK` nor a privileged container",
+        why="memory that cannot be locked cannot be registered, and NCCL falls back or fails",
     ),
     Rule(
         id="headless-service", severity="warning", check=_headless,

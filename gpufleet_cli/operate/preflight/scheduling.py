@@ -110,6 +110,21 @@ def _is_near(role: Role) -> bool:
     return js.at(role.pod, "affinity", "podAffinity") is not None
 
 
+def _spare(spec: Spec) -> Iterator[Hit]:
+    """By the nodes without which it would not place; what could not be told is none."""
+    lost = {name: one for name, one in spec.spares.items() if one.places is False}
+    if not spec.is_gang or not lost:
+        return
+    name, first = min(lost.items())
+    nodes = "any of its nodes" if len(lost) == len(spec.spares) else f"{len(lost)} of its nodes"
+    yield Hit(
+        message=f"without {nodes} the gang does not place now ({name}: {first.why})",
+        fix="a spare node of the same kind, or a smaller gang to restart with (elastic)",
+        path=("metadata", "name"),
+        costs=price.an_hour(spec.gpus),
+    )
+
+
 RULES = (
     Rule(
         id="gang-scheduling", severity="warning", check=_gang,
@@ -120,6 +135,11 @@ RULES = (
         id="min-available", severity="warning", check=_min_available,
         looks_for="Volcano's (or `schedulingPolicy`'s) `minAvailable` below the number of pods",
         why="a half-scheduled gang holds its GPUs and looks like a hang",
+    ),
+    Rule(
+        id="no-spare", severity="warning", check=_spare, of_cluster=True,
+        looks_for="a job in the cluster that would find no room, no quota or no topology once one of its nodes is lost",
+        why="the restart waits until a node is repaired",
     ),
     Rule(
         id="priority", severity="info", check=_priority,

@@ -20,6 +20,9 @@ _FETCH = re.compile(
     r"\bgit\s+(?:clone|pull|fetch)\b|\b(?:curl|wget)\b[^;&|\n]{0,300}\.(?:py|sh|tar\.gz|tgz|zip|whl)\b|\bpip3?\s+install\b[^;&\n]{0,300}\bgit\+"
 )
 _PINNED = re.compile(r"\b[0-9a-f]{40}\b|@[0-9a-f]{40}\b|sha256sum\s+-c")
+_MOVING = re.compile(
+    r"\b(?:s3|gs|gcs|az|abfss?|hf|oci|https?)://[^\s\"',;@]{1,200}?[/_-](?:latest|current|head|main|nightly)(?=[/\s\"',;.]|$)[^\s\"',;]{0,80}"
+)
 _PIP = re.compile(r"\bpip3?\s+install\b[^;&|\n]{0,400}")
 
 
@@ -93,6 +96,17 @@ def _tag(spec: Spec) -> Iterator[Hit]:
             )  # fmt: skip
 
 
+def _data(spec: Spec) -> Iterator[Hit]:
+    for role in spec.ranks if spec.is_training else ():
+        values = [value for value in role.main.env.values() if value]
+        found = next((m for text in (role.main.text, *values) if (m := _MOVING.search(text))), None)
+        if found is not None:
+            yield role.hit(
+                f"data or weights go by a name that moves: {found[0][:80]}",
+                "a version, date or revision in its path", inside=role.main,
+            )  # fmt: skip
+
+
 def _root(spec: Spec) -> Iterator[Hit]:
     for role in spec.ranks if spec.is_training else ():
         user = js.at(role.main.raw, "securityContext", "runAsNonRoot")
@@ -132,6 +146,11 @@ RULES = (
         id="image-tag", severity="info", check=_tag,
         looks_for="an image by tag",
         why="a tag that moves gives later pods another build",
+    ),
+    Rule(
+        id="data-moves", severity="info", check=_data,
+        looks_for="data or weights at an address that says `latest`, `current`, `head`, `main` or `nightly`",
+        why="what the run after the incident reads is not what this one read: a restart is no longer the same job",
     ),
     Rule(
         id="may-be-root", severity="info", check=_root,
