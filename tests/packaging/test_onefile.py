@@ -162,3 +162,21 @@ def test_what_it_starts_goes_by_its_name(name: str, words: list[str], expected: 
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert expected in done.stdout
+
+
+def test_certificates_of_red_hat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Taken where they lie and nothing else is stated; what a person stated stays."""
+    run = load("onefile/run.py")
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(run, "RED_HAT", str(tmp_path / "ca-bundle.crt"))
+    run.trust()
+    assert "SSL_CERT_FILE" not in os.environ
+    (tmp_path / "ca-bundle.crt").touch()
+    if not Path("/etc/ssl/cert.pem").exists():
+        monkeypatch.setenv("SSL_CERT_DIR", "/mine")
+        run.trust()
+        assert "SSL_CERT_FILE" not in os.environ
+        monkeypatch.delenv("SSL_CERT_DIR")
+        run.trust()
+        assert os.environ.pop("SSL_CERT_FILE") == run.RED_HAT
