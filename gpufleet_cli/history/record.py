@@ -105,13 +105,12 @@ def of_triage(
 ) -> Incident | None:
     """What is kept of a triage; None for a job that is well, and where no job has a name.
 
-    A folder of files is kept where somebody asks for it, a bundle or a job always. `now_ns`: when the
+    A folder of files that does not say which job it is of is kept where somebody asks for it. `now_ns`: when the
     answer was there, None for an import.
     """
     job, verdict, advice = triage.job, triage.verdict, triage.recommendation
-    is_folder = triage.target_kind == "directory"
     name = job.name or (triage.target_name if triage.target_kind == "job" or is_asked else None)
-    if verdict.kind == "healthy" or name is None or (is_folder and not is_asked):
+    if verdict.kind == "healthy" or name is None:
         return None
     began_ns, ended_ns, as_of_ns = map(_time, (_began(triage), job.ended_ns, triage.as_of_ns))
     known = (began_ns, _time(job.last_step_ns), ended_ns, as_of_ns)

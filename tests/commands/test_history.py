@@ -119,12 +119,22 @@ def test_who_waited_for_the_answer(
 def test_a_healthy_job_and_loose_files_leave_nothing(
     state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A folder of somebody's logs is kept only where it is asked for."""
+    """A folder that does not say which job it is of is kept only where it is asked for."""
     run(capsys, "triage", CASE)
     assert not state.exists()
     out, _ = run(capsys, "history", "add", CASE)
     assert "kept as" in out
     assert 1 == len(folder.read(state).incidents)
+
+
+def test_a_folder_that_names_its_job_is_kept(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a bundle or a job is; a second look at it is no second incident."""
+    for _ in range(2):
+        run(capsys, "triage", ROOT / "fixtures" / "train-run-7")
+    (kept,) = folder.read(state).incidents
+    assert ("train-run-7", ("gpu-node-0417",)) == (kept.job, kept.nodes)
 
 
 @pytest.mark.parametrize("year", ["1960", "2900"])
