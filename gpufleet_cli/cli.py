@@ -33,6 +33,7 @@ from gpufleet_cli.commands.node import node, nodes
 from gpufleet_cli.commands.options import root_options, splice
 from gpufleet_cli.commands.output import silence
 from gpufleet_cli.commands.overview import overview
+from gpufleet_cli.commands.postmortem import postmortem
 from gpufleet_cli.commands.preflight import preflight
 from gpufleet_cli.commands.queue import queue
 from gpufleet_cli.commands.ranks import ranks
@@ -47,7 +48,7 @@ from gpufleet_cli.plain_text import visible
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
 COMMANDS = (
     triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, evict, drain_check, label_gangs,
-    xid, doctor, preflight, watch, drill, history, cache,
+    xid, doctor, preflight, watch, postmortem, drill, history, cache,
 )  # fmt: skip
 GROUPS = (cost,)
 """Commands with commands of their own: each makes its Typer app."""

@@ -48,7 +48,10 @@ COST_TOPICS = (
 )  # fmt: skip
 _SECOND = {"cache": ("refresh",), "queue": ("done",), "history": ("add",), "cost": COST_TOPICS}
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
-_OUTPUTS = {"triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",)}
+_OUTPUTS = {
+    "triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",),
+    "postmortem": ("markdown", "html", "json"),
+}  # fmt: skip
 _USUAL_OUTPUTS = ("text", "json")
 _SEVERAL = frozenset({"xid", "drain-check", "cordon", "uncordon"})
 _FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain", "preflight"})

@@ -45,8 +45,8 @@ SHOWN_FRAMES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inquiry:
-    """An answer with what it was made of, for a report that shows more of it. `facts` are of all attempts,
-    and their places are spelled as they were read (`x.log` of `x.log.gz`)."""
+    """An answer with what it was made of, for a report that shows more of it. `facts` are of all attempts.
+    Places are spelled as they were read (`x.log` of `x.log.gz`); `with_file_names` puts that right."""
 
     triage: Triage
     case: Case
@@ -66,7 +66,8 @@ def triage_target(
 
     `told` is told of files as they are read.
     """
-    return inquire(target, numbers, as_of_ns=as_of_ns, strict=strict, told=told).triage
+    found = inquire(target, numbers, as_of_ns=as_of_ns, strict=strict, told=told)
+    return with_file_names(found.triage, file_names(target))
 
 
 def inquire(
@@ -80,9 +81,7 @@ def inquire(
     """`triage_target`, with what the answer was made of."""
     with no_collection():  # no fact is in a cycle, and millions of them are looked through again
         facts, files = read_facts(target, strict=strict, told=told)
-        found = judge(target, [numbers, *facts], files, as_of_ns=as_of_ns, strict=strict)
-    names = {e.path: e.name for e in target.evidences if e.name != e.path}
-    return replace(found, triage=with_file_names(found.triage, names))
+        return judge(target, [numbers, *facts], files, as_of_ns=as_of_ns, strict=strict)
 
 
 def read_facts(
@@ -336,6 +335,11 @@ def _per_rank(ranks: Sequence[int], what: str, why: str, settles: str) -> Iterat
 
 
 # --- Names of files ------------------------------------------------------------------------------
+
+
+def file_names(target: Target) -> dict[str, str]:
+    """How files are spelled on disk that were read under another name."""
+    return {e.path: e.name for e in target.evidences if e.name != e.path}
 
 
 def with_file_names(triage: Triage, names: Mapping[str, str]) -> Triage:

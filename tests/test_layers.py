@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "watch_card",
     ),
     ("verdict", "xid_catalog", "redact"),
+    ("postmortem_card",),
     ("unpack",),
     ("archive", "evidence"),
     ("bundle", "settings"),

@@ -20,6 +20,7 @@ from gpufleet_cli.settings import Settings, keeps_state
 if TYPE_CHECKING:
     from gpufleet_cli.evidence import Target
     from gpufleet_cli.facts import JobNumbers
+    from gpufleet_cli.triage import Inquiry
     from gpufleet_cli.verdict import Triage
 
 TargetArgument = Annotated[
@@ -74,17 +75,24 @@ def triage_of(
 
 
 def triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
+    from gpufleet_cli.triage import file_names, with_file_names
+
+    return with_file_names(inquired(read, numbers, as_of_ns).triage, file_names(read))
+
+
+def inquired(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Inquiry:
+    """A target triaged, with what the answer was made of; remembered as every triage is."""
     from gpufleet_cli.parsers.worker_pool import warm
 
     warm(len(read.evidences))
-    from gpufleet_cli.triage import triage_target
+    from gpufleet_cli.triage import inquire
 
     with shown(len(read.evidences)) as told:
-        found = triage_target(read, numbers, as_of_ns=as_of_ns, told=told)
+        found = inquire(read, numbers, as_of_ns=as_of_ns, told=told)
     if keeps_state():
         from gpufleet_cli.live.name_cache import remember_ranks
 
-        remember_ranks(one.rank for one in found.ranks)
+        remember_ranks(one.rank for one in found.triage.ranks)
     return found
 
 

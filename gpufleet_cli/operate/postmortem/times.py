@@ -1,0 +1,284 @@
+"""When it began, when anybody could see it, when the evidence was taken, and when the job worked again.
+
+The first cause is the earliest of what the chosen explanation names as its beginning, of the hardware events
+that it stands on, and of the first operation that never ended: an effect cannot come before its cause. The
+first sign is the first error line, watchdog, kernel line or cluster event from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gpufleet_cli.evidence import Target
+from gpufleet_cli.facts import Fact, Origin, Progress
+from gpufleet_cli.operate.postmortem.signs import WORDS, Seen
+from gpufleet_cli.postmortem_card import Instant, Times
+from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.placed import NS
+from gpufleet_cli.triage import Inquiry
+from gpufleet_cli.verdict import Kind
+
+BEFORE_S = 2.0
+"""Clocks of nodes differ: what is dated this much before the first cause still followed it."""
+TIE_S = 1.0
+"""Of beginnings this close, the one that a line states stands for all: clocks do not tell them apart."""
+NO_TIME = "no line of the evidence has a time"
+
+
+def claim_id(index: int) -> str:
+    """The id of a claim of the verdict, as `triage -o json` counts them."""
+    return f"e{index + 1}"
+
+
+def claims_at(found: Inquiry, origin: Origin | None) -> tuple[str, ...]:
+    """The claims that stand on a place."""
+    return tuple(
+        claim_id(index)
+        for index, claim in enumerate(found.triage.verdict.evidence)
+        if origin is not None and claim.origin == origin
+    )
+
+
+def times(found: Inquiry, seen: Sequence[Seen], target: Target) -> Times:
+    """The four times, each with what it rests on."""
+    if not has_fault(found):
+        why = "nothing is wrong with the job, as far as the evidence tells"
+        if found.triage.verdict.kind is Kind.UNDECIDABLE:
+            why = "whether there is a fault at all is not decided"
+        none = Instant(at_ns=None, why=why)
+        return Times(
+            first_cause=none, detected=none, diagnosed=_diagnosed(target), recovered=none,
+            ended_ns=found.triage.job.ended_ns,
+        )  # fmt: skip
+    cause = _first_cause(found, seen, target)
+    return Times(
+        first_cause=cause,
+        detected=_detected(found, seen, cause),
+        diagnosed=_diagnosed(target),
+        recovered=_recovered(found, cause),
+        ended_ns=found.triage.job.ended_ns,
+    )
+
+
+def has_fault(found: Inquiry) -> bool:
+    """A verdict that names one, or a job that stopped or erred without anybody being singled out."""
+    kind = found.triage.verdict.kind
+    if kind is not Kind.UNDECIDABLE:
+        return kind is not Kind.HEALTHY
+    case = found.case
+    stopped = case.stop.stopped and case.stop.state != "exited"
+    return stopped or case.onset_ns is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dated:
+    at_ns: int
+    why: str
+    origin: Origin | None = None
+    claims: tuple[str, ...] = ()
+
+
+def _first_cause(found: Inquiry, seen: Sequence[Seen], target: Target) -> Instant:
+    named = [*_beginnings(found), *_cause_events(found)]
+    chosen = found.chosen
+    if chosen is None or chosen.onset_ns is None:
+        named += _claimed(found)
+    fallbacks: tuple[Iterable[_Dated], ...] = (
+        named,
+        _claimed(found),
+        (_Dated(at_ns=one.at_ns, why=f"the first sign: {one.what}", origin=one.origin) for one in seen),
+        _last_resorts(found.case, target),
+    )  # fmt: skip
+    for dated in fallbacks:
+        first = _earliest(list(dated))
+        if first is not None:
+            return Instant(
+                at_ns=first.at_ns, why=first.why, origin=first.origin, claims=first.claims
+            )
+    return Instant(at_ns=None, why=NO_TIME)
+
+
+def _earliest(dated: Sequence[_Dated]) -> _Dated | None:
+    if not dated:
+        return None
+    least = min(one.at_ns for one in dated)
+    close = [one for one in dated if one.at_ns <= least + round(TIE_S * NS)]
+    return min(close, key=lambda one: (not one.claims, one.origin is None, one.at_ns))
+
+
+def _beginnings(found: Inquiry) -> Iterator[_Dated]:
+    case, chosen = found.case, found.chosen
+    if chosen is not None and chosen.onset_ns is not None:
+        at, origin = _claim_at(found, chosen.onset_ns)
+        yield _Dated(
+            at_ns=chosen.onset_ns,
+            why=_reason(found, at) or "where the explanation begins",
+            origin=origin,
+            claims=at,
+        )
+    if case.onset_ns is not None:
+        yield _onset(case, case.onset_ns)
+
+
+def _onset(case: Case, at_ns: int) -> _Dated:
+    """What it is that began at the onset, and where it stands."""
+    for timeout in case.timeouts:
+        fact = timeout.fact
+        if timeout.at_ns is not None and timeout.at_ns - fact.ran_ms * 1_000_000 == at_ns:
+            called = fact.op if fact.seq is None else f"{fact.op} {fact.seq}"
+            who = "a rank" if timeout.rank is None else f"rank {timeout.rank}"
+            why = f"{who} entered {called}, which never ended (its watchdog tells)"
+            return _Dated(at_ns=at_ns, why=why, origin=fact.origin)
+    for sign in case.signs:
+        if sign.at_ns == at_ns and sign.fact.sign in WORDS:
+            who = "" if sign.rank is None else f"rank {sign.rank}: "
+            return _Dated(at_ns=at_ns, why=f"{who}{WORDS[sign.fact.sign]}", origin=sign.fact.origin)
+    if case.graph is not None and case.graph.onset_ns == at_ns:
+        return _Dated(at_ns=at_ns, why="the last completion that the Flight Recorders saw")
+    return _Dated(at_ns=at_ns, why="from here on nothing went on as before")
+
+
+def _reason(found: Inquiry, ids: Sequence[str]) -> str:
+    return found.triage.verdict.evidence[int(ids[0][1:]) - 1].text if ids else ""
+
+
+def _claim_at(found: Inquiry, at_ns: int) -> tuple[tuple[str, ...], Origin | None]:
+    """The claims that speak of this very time."""
+    ids, origin = [], None
+    for index, claim in enumerate(found.triage.verdict.evidence):
+        if claim.at_ns == at_ns:
+            ids.append(claim_id(index))
+            origin = origin or claim.origin
+    return tuple(ids), origin
+
+
+def _cause_events(found: Inquiry) -> Iterator[_Dated]:
+    for event in found.triage.hardware:
+        if event.role != "cause" or event.at_ns is None:
+            continue
+        code = "" if event.xid is None else f"XID {event.xid}: "
+        ids = claims_at(found, event.origin)
+        where = f" on {event.node}" if event.node else ""
+        yield _Dated(
+            at_ns=event.at_ns, why=f"{code}{event.meaning}{where}", origin=event.origin, claims=ids
+        )
+
+
+def _claimed(found: Inquiry) -> list[_Dated]:
+    return [
+        _Dated(at_ns=claim.at_ns, why=claim.text, origin=claim.origin, claims=(claim_id(index),))
+        for index, claim in enumerate(found.triage.verdict.evidence)
+        if claim.supports and claim.at_ns is not None
+    ]
+
+
+def _last_resorts(case: Case, target: Target) -> Iterator[_Dated]:
+    """Times that it cannot be later than, where nothing says when it was."""
+    late = "no line says when it began: it was not later than"
+    if case.stop.ended_ns is not None:
+        yield _Dated(at_ns=case.stop.ended_ns, why=f"{late} the end of the job")
+    elif case.as_of_ns is not None:
+        yield _Dated(at_ns=case.as_of_ns, why=f"{late} the time of the analysis")
+    else:
+        dates = [e.file.stat().st_mtime_ns for e in target.evidences if e.file is not None]
+        if dates:
+            newest = max(dates) // NS * NS
+            yield _Dated(at_ns=newest, why=f"{late} the newest date of its files")
+
+
+def _detected(found: Inquiry, seen: Sequence[Seen], cause: Instant) -> Instant:
+    if cause.at_ns is None:
+        return Instant(at_ns=None, why=NO_TIME)
+    since = cause.at_ns - round(BEFORE_S * NS)
+    visible = [
+        _Dated(at_ns=one.at_ns, why=_told(one), origin=one.origin)
+        for one in seen
+        if one.at_ns >= since
+    ]
+    first = min(visible, key=lambda one: one.at_ns, default=None)
+    if first is None:
+        later = [one for one in _claimed(found) if one.at_ns >= cause.at_ns]
+        first = min(later, key=lambda one: one.at_ns, default=None)
+    if first is None:
+        return _seen_at_last(found, cause)
+    ids = first.claims or claims_at(found, first.origin)
+    return Instant(
+        at_ns=max(first.at_ns, cause.at_ns), why=first.why, origin=first.origin, claims=ids
+    )
+
+
+def _told(one: Seen) -> str:
+    who = "" if one.rank is None else f"rank {one.rank}: "
+    return f"{who}{one.what}" if who or not one.who else f"{one.who}: {one.what}"
+
+
+def _seen_at_last(found: Inquiry, cause: Instant) -> Instant:
+    """No line tells: whoever looked at the end of the evidence could see that it stood still."""
+    assert cause.at_ns is not None
+    ends = (found.case.stop.ended_ns, found.case.as_of_ns)
+    at = next((end for end in ends if end is not None and end >= cause.at_ns), cause.at_ns)
+    return Instant(at_ns=at, why="no line complains: at the end of the evidence it could be seen")
+
+
+def _diagnosed(target: Target) -> Instant:
+    if target.captured_ns is None:
+        why = "no manifest says when the evidence was gathered"
+        return Instant(at_ns=None, why=why)
+    return Instant(
+        at_ns=target.captured_ns,
+        why="the evidence was gathered, so this verdict could be given",
+        origin=Origin(path="manifest.json"),
+    )
+
+
+# --- Recovery -------------------------------------------------------------------------------------
+
+
+def _recovered(found: Inquiry, cause: Instant) -> Instant:
+    case = found.case
+    after = case.stop.ended_ns if case.stop.ended_ns is not None else cause.at_ns
+    first = None if after is None else _first_step(case, found.facts, after)
+    if first is not None:
+        return first
+    if not case.stop.stopped:
+        return Instant(at_ns=None, why="the job is not known to have stopped")
+    later = [
+        one
+        for one in found.triage.job.attempts
+        if found.triage.job.attempt is not None and one.number > found.triage.job.attempt
+    ]
+    if later:
+        return Instant(
+            at_ns=None,
+            why=f"attempt {later[0].number} began, and no step of it is in the evidence",
+        )
+    return Instant(at_ns=None, why="no later attempt is in the evidence")
+
+
+def _first_step(case: Case, facts: Sequence[Fact], after_ns: int) -> Instant | None:
+    """The first step that a later attempt printed after the job had ended."""
+    own = (-1 if case.attempt is None else case.attempt, -1 if case.cycle is None else case.cycle)
+    best: Instant | None = None
+    for fact in facts:
+        if not isinstance(fact, Progress) or fact.series != "train":
+            continue
+        speaker = fact.speaker
+        key = (
+            -1 if speaker.attempt is None else speaker.attempt,
+            -1 if speaker.cycle is None else speaker.cycle,
+        )
+        if key <= own:
+            continue
+        for point in fact.points:
+            if point.at_ns is None or point.at_ns <= after_ns:
+                continue
+            if best is None or best.at_ns is None or point.at_ns < best.at_ns:
+                attempt = f"attempt {speaker.attempt}" if key[0] > own[0] else "a later cycle"
+                best = Instant(
+                    at_ns=point.at_ns,
+                    why=f"step {point.step:,}, the first that {attempt} printed",
+                    origin=Origin(path=fact.path, line=point.line),
+                )
+            break
+    return best
