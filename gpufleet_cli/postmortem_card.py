@@ -7,6 +7,7 @@ on; `claims` are the ids (`e1`) of the verdict's claims that stand on the same p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 from gpufleet_cli.facts import Gap, Origin
@@ -126,6 +127,14 @@ class LogLine:
     mark: bool = False
 
 
+class Whose(StrEnum):
+    """Whose lines are shown beside a rank."""
+
+    OWN = "Its last lines"
+    ABOUT = "No line is known to be its own; up to one that speaks of it"
+    POD = "No line is known to be its own; the last ones of its pod"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doing:
     """What a rank was doing. `alike`: further ranks of which the same is told."""
@@ -145,18 +154,29 @@ class Doing:
     origin: Origin | None
     lines: tuple[LogLine, ...]
     lines_of: str
+    whose: Whose = Whose.OWN
     alike: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlikeEvents:
+    """Events of one code and one role on several GPUs: the first of them, how many, and on which nodes."""
+
+    first: HardwareEvent
+    count: int
+    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareHistory:
     """What is known of the hardware: XIDs, other kernel lines and states, and how far back the logs go.
 
-    `events` are of the nodes that are blamed, `elsewhere` of all others."""
+    `events` are of the nodes that are blamed (`left_out` more are not listed), `elsewhere` of all others."""
 
     nodes: tuple[str, ...]
     events: tuple[HardwareEvent, ...]
-    elsewhere: tuple[HardwareEvent, ...]
+    left_out: int
+    elsewhere: tuple[AlikeEvents, ...]
     states: tuple[tuple[str, str, Origin | None], ...]
     reach: tuple[tuple[str, int | None, int | None, Origin], ...]
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpufleet_cli.facts import Origin, ProcessStack, Writes
 from gpufleet_cli.operate.postmortem.quotes import Lines, Stretch, last_lines
-from gpufleet_cli.postmortem_card import Doing, HardwareHistory
+from gpufleet_cli.postmortem_card import AlikeEvents, Doing, HardwareHistory, Whose
 from gpufleet_cli.reason import Case
 from gpufleet_cli.timestamps import format_ns
 from gpufleet_cli.triage import Inquiry
-from gpufleet_cli.verdict import Culprit, RankRow
+from gpufleet_cli.verdict import Culprit, HardwareEvent, RankRow
 
 MOST = 4
+MOST_EVENTS = 60
 MOST_STATES = 40
 MOST_REACH = 12
 
@@ -26,8 +27,7 @@ def doing(found: Inquiry, lines: Lines) -> tuple[Doing, ...]:
         if one.rank is not None:
             chosen.append((one, rows.get(one.rank)))
         else:
-            own = found.case.topology.by_node.get(one.node or "", ())
-            chosen += [(one, rows.get(rank)) for rank in own[:1]] or [(one, None)]
+            chosen.append((one, _of_node(found, rows, one.node)))
     if not chosen:
         suspects = [row for row in found.triage.ranks if row.standing == "suspect"]
         chosen = [(None, row) for row in suspects]
@@ -36,6 +36,12 @@ def doing(found: Inquiry, lines: Lines) -> tuple[Doing, ...]:
     if told and left:
         told[-1] = replace(told[-1], alike=left)
     return tuple(told)
+
+
+def _of_node(found: Inquiry, rows: Mapping[int, RankRow], node: str | None) -> RankRow | None:
+    """Of a node without a rank that is named: the first of its ranks that wrote."""
+    own = [rows[rank] for rank in found.case.topology.by_node.get(node or "", ()) if rank in rows]
+    return next((row for row in own if row.last_write_ns is not None), own[0] if own else None)
 
 
 def _doing(found: Inquiry, lines: Lines, culprit: Culprit | None, row: RankRow | None) -> Doing:
@@ -49,6 +55,11 @@ def _doing(found: Inquiry, lines: Lines, culprit: Culprit | None, row: RankRow |
         )  # fmt: skip
     stack, told_by, origin = _stack(found, row.rank)
     stretch = _stretch(found, row.rank)
+    shown, whose = stretch, Whose.OWN
+    if shown is None:
+        shown, whose = _spoken_of(found, row.rank), Whose.ABOUT
+    if shown is None:
+        shown, whose = _of_its_pod(found, row), Whose.POD
     return Doing(
         rank=row.rank,
         culprit=culprit,
@@ -63,8 +74,9 @@ def _doing(found: Inquiry, lines: Lines, culprit: Culprit | None, row: RankRow |
         last_sign_ns=row.last_sign_ns,
         last_text=row.last_text,
         origin=row.origin,
-        lines=() if stretch is None else last_lines(lines, stretch),
-        lines_of="" if stretch is None else stretch.path,
+        lines=() if shown is None else last_lines(lines, shown),
+        lines_of="" if shown is None else shown.path,
+        whose=whose,
     )
 
 
@@ -118,6 +130,33 @@ def _stretch(found: Inquiry, rank: int) -> Stretch | None:
     )
 
 
+def _spoken_of(found: Inquiry, rank: int) -> Stretch | None:
+    """Of a rank that no line is known to be from: the line that a claim about it stands on, and what is before."""
+    alone = [c.rank for c in found.triage.verdict.culprits] == [rank]
+    claims = [c for c in found.triage.verdict.evidence if c.supports and c.origin is not None]
+    about = [c for c in claims if c.rank == rank] or [c for c in claims if alone and c.rank is None]
+    for claim in about:
+        origin = claim.origin
+        if origin is not None and origin.line is not None:
+            return Stretch(
+                path=origin.path, normal=None, last=origin.line, known=frozenset(), alone=True
+            )
+    return None
+
+
+def _of_its_pod(found: Inquiry, row: RankRow) -> Stretch | None:
+    """The end of the log of its pod, where nothing tells which lines are its own."""
+    near = [
+        w for w in found.case.writes
+        if row.pod is not None and w.speaker.pod == row.pod and w.last_line
+    ]  # fmt: skip
+    newest = max(near, key=lambda w: (w.last_ns or 0, w.last_line, w.path), default=None)
+    if newest is None:
+        return None
+    last = max(w.last_line for w in near if w.path == newest.path)
+    return Stretch(path=newest.path, normal=None, last=last, known=frozenset(), alone=True)
+
+
 def _known(case: Case, rank: int, path: str, own: Sequence[Writes]) -> Iterator[int]:
     """Lines that some fact of this rank stands on."""
     of_signs = [one.fact.origin for one in case.signs if one.rank == rank]
@@ -138,14 +177,30 @@ def hardware_history(found: Inquiry) -> HardwareHistory:
     nodes = {c.node for c in triage.verdict.culprits if c.node} | set(triage.recommendation.nodes)
     if not nodes:
         nodes = {one.node for one in triage.hardware if one.role == "cause" and one.node}
-    own = tuple(one for one in triage.hardware if one.node in nodes)
-    other = tuple(one for one in triage.hardware if one.node not in nodes)
+    dated = sorted(triage.hardware, key=lambda one: (one.at_ns is None, one.at_ns or 0))
+    own = [one for one in dated if one.node in nodes]
     return HardwareHistory(
         nodes=tuple(sorted(nodes)),
-        events=own,
-        elsewhere=other,
+        events=tuple(own[:MOST_EVENTS]),
+        left_out=max(0, len(own) - MOST_EVENTS),
+        elsewhere=_alike(one for one in dated if one.node not in nodes),
         states=tuple(_states(case, nodes))[:MOST_STATES],
         reach=tuple(_reach(case, nodes))[:MOST_REACH],
+    )
+
+
+def _alike(events: Iterable[HardwareEvent]) -> tuple[AlikeEvents, ...]:
+    """Events of one code and one role together, in the order of the first of each."""
+    groups: dict[tuple[int | None, str, str], list[HardwareEvent]] = {}
+    for one in events:
+        groups.setdefault((one.xid, one.meaning, one.role), []).append(one)
+    return tuple(
+        AlikeEvents(
+            first=members[0],
+            count=len(members),
+            nodes=tuple(dict.fromkeys(one.node for one in members if one.node)),
+        )
+        for members in groups.values()
     )
 
 

@@ -6,6 +6,7 @@ store) counts its entries, as the parser of logs does.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,13 @@ from dataclasses import dataclass
 from gpufleet_cli.errors import ParseError
 from gpufleet_cli.evidence import Evidence, Target
 from gpufleet_cli.facts import Origin
+from gpufleet_cli.parsers import json_documents as js
 from gpufleet_cli.parsers import log_documents
 from gpufleet_cli.parsers.log_text import decode, printable
 from gpufleet_cli.postmortem_card import LogLine
 
 LONGEST = 400
-BEFORE, AT_END = 6, 10
+BEFORE, AT_END = 6, 12
 _FAR = 400
 _TAG = re.compile(
     r"\[(?:default|rank|trainer)\d{1,6}\](?=:)|^\s{0,8}\d{1,6}: |\[\d{1,6},\d{1,6}\]<std(?:out|err)>"
@@ -60,10 +62,21 @@ def _lines(evidence: Evidence) -> Sequence[str | bytes]:
 
 
 def _shown(line: str | bytes) -> str:
-    """What can be seen of a line: of a progress bar its last state."""
+    """What can be seen of a line: of a progress bar its last state, of Docker's JSON the time and the text."""
     text = decode(line[: 1 << 16]) if isinstance(line, bytes) else line[: 1 << 16]
+    if text.startswith('{"log":'):
+        text = _of_docker(text)
     pieces = [piece for piece in text.replace("\0", "").split("\r") if piece.strip()]
     return " ".join(printable(pieces[-1] if pieces else "").split("\n"))[:LONGEST].rstrip()
+
+
+def _of_docker(text: str) -> str:
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    log, time = js.text_at(told, "log"), js.text_at(told, "time")
+    return text if log is None else f"{time} {log.rstrip()}" if time else log.rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +95,8 @@ def last_lines(lines: Lines, stretch: Stretch) -> tuple[LogLine, ...]:
     """What a rank wrote last: up to its last ordinary line, and at its very end."""
     every = lines.of(stretch.path)
     shown: dict[int, str] = {}
-    for anchor, most in ((stretch.normal, BEFORE), (stretch.last, AT_END)):
+    ends = ((stretch.normal, BEFORE), (stretch.last, AT_END))
+    for anchor, most in ends[: 1 if stretch.normal == stretch.last else 2]:
         if anchor is not None and 0 < anchor <= len(every):
             for number in _own(every, anchor, most, stretch):
                 shown[number] = _shown(every[number - 1])

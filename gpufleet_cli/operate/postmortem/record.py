@@ -20,6 +20,7 @@ from gpufleet_cli.operate.postmortem.timeline import timeline
 from gpufleet_cli.operate.postmortem.times import claim_id, times
 from gpufleet_cli.operate.postmortem.waiting import waiting
 from gpufleet_cli.postmortem_card import (
+    Doing,
     HardwareHistory,
     Instant,
     Moment,
@@ -92,7 +93,7 @@ def _places(told: Times, moments: tuple[Moment, ...], history: HardwareHistory) 
     instants: tuple[Instant, ...] = (
         told.first_cause, told.detected, told.diagnosed, told.recovered,
     )  # fmt: skip
-    events = (*history.events, *history.elsewhere)
+    events = (*history.events, *(group.first for group in history.elsewhere))
     places = [*(i.origin for i in instants), *(m.origin for m in moments)]
     places += [*(e.origin for e in events), *(state[2] for state in history.states)]
     yield from (one for one in places if one is not None)
@@ -111,6 +112,8 @@ def spelled(record: Record, names: Mapping[str, str]) -> Record:
 
 
 def _spelled(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401  any field of any record
+    if isinstance(value, Doing):
+        value = replace(value, lines_of=names.get(value.lines_of, value.lines_of))
     if isinstance(value, Origin):
         return replace(value, path=names[value.path]) if value.path in names else value
     if isinstance(value, tuple):

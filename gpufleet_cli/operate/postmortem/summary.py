@@ -67,7 +67,10 @@ def _speed(told: Times) -> str:
         return f"{told.first_cause.why[:1].upper()}{told.first_cause.why[1:]}."
     said = []
     if told.detected.at_ns is not None:
-        said.append(f"it could be seen after {duration((told.detected.at_ns - first) / NS)}")
+        late = (told.detected.at_ns - first) / NS
+        said.append(
+            "it could be seen at once" if late < 1 else f"it could be seen after {duration(late)}"
+        )
     if told.ended_ns is not None and told.ended_ns >= first:
         said.append(f"the job had ended after {duration((told.ended_ns - first) / NS)}")
     if told.recovered.at_ns is None:

@@ -63,16 +63,16 @@ def _before(found: Inquiry, told: Times) -> Iterator[Moment]:
 
 
 def _instants(told: Times) -> Iterator[Moment]:
-    parts: tuple[tuple[str, Part, Instant], ...] = (
-        ("First cause", "cause", told.first_cause),
-        ("First sign that anybody could see", "sign", told.detected),
-        ("Evidence gathered", "diagnosis", told.diagnosed),
-        ("Recovered", "recovery", told.recovered),
+    parts: tuple[tuple[Part, Instant], ...] = (
+        ("cause", told.first_cause),
+        ("sign", told.detected),
+        ("diagnosis", told.diagnosed),
+        ("recovery", told.recovered),
     )
-    for title, part, instant in parts:
+    for part, instant in parts:
         if instant.at_ns is not None:
             yield Moment(
-                at_ns=instant.at_ns, what=f"{title}: {instant.why}", part=part,
+                at_ns=instant.at_ns, what=instant.why, part=part,
                 origin=instant.origin, claims=instant.claims,
             )  # fmt: skip
 

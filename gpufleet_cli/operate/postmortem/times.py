@@ -42,7 +42,7 @@ def claims_at(found: Inquiry, origin: Origin | None) -> tuple[str, ...]:
 
 def times(found: Inquiry, seen: Sequence[Seen], target: Target) -> Times:
     """The four times, each with what it rests on."""
-    if not has_fault(found):
+    if not has_fault(found, seen):
         why = "nothing is wrong with the job, as far as the evidence tells"
         if found.triage.verdict.kind is Kind.UNDECIDABLE:
             why = "whether there is a fault at all is not decided"
@@ -61,14 +61,14 @@ def times(found: Inquiry, seen: Sequence[Seen], target: Target) -> Times:
     )
 
 
-def has_fault(found: Inquiry) -> bool:
-    """A verdict that names one, or a job that stopped or erred without anybody being singled out."""
+def has_fault(found: Inquiry, seen: Sequence[Seen]) -> bool:
+    """A verdict that names one, or a job that stopped or complained without anybody being singled out."""
     kind = found.triage.verdict.kind
     if kind is not Kind.UNDECIDABLE:
         return kind is not Kind.HEALTHY
     case = found.case
     stopped = case.stop.stopped and case.stop.state != "exited"
-    return stopped or case.onset_ns is not None
+    return stopped or case.onset_ns is not None or bool(seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +109,8 @@ def _earliest(dated: Sequence[_Dated]) -> _Dated | None:
 
 def _beginnings(found: Inquiry) -> Iterator[_Dated]:
     case, chosen = found.case, found.chosen
+    if case.onset_ns is not None:
+        yield _onset(case, case.onset_ns)
     if chosen is not None and chosen.onset_ns is not None:
         at, origin = _claim_at(found, chosen.onset_ns)
         yield _Dated(
@@ -117,8 +119,6 @@ def _beginnings(found: Inquiry) -> Iterator[_Dated]:
             origin=origin,
             claims=at,
         )
-    if case.onset_ns is not None:
-        yield _onset(case, case.onset_ns)
 
 
 def _onset(case: Case, at_ns: int) -> _Dated:
@@ -136,6 +136,9 @@ def _onset(case: Case, at_ns: int) -> _Dated:
             return _Dated(at_ns=at_ns, why=f"{who}{WORDS[sign.fact.sign]}", origin=sign.fact.origin)
     if case.graph is not None and case.graph.onset_ns == at_ns:
         return _Dated(at_ns=at_ns, why="the last completion that the Flight Recorders saw")
+    if case.steps.last_step_ns == at_ns:
+        why = "the last step was complete, and nothing followed it"
+        return _Dated(at_ns=at_ns, why=why, origin=case.steps.last_origin)
     return _Dated(at_ns=at_ns, why="from here on nothing went on as before")
 
 
@@ -166,10 +169,12 @@ def _cause_events(found: Inquiry) -> Iterator[_Dated]:
 
 
 def _claimed(found: Inquiry) -> list[_Dated]:
+    """Supporting claims with a time; what an earlier attempt did is no beginning."""
+    earlier = {sign.fact.origin for sign in found.case.earlier_signs}
     return [
         _Dated(at_ns=claim.at_ns, why=claim.text, origin=claim.origin, claims=(claim_id(index),))
         for index, claim in enumerate(found.triage.verdict.evidence)
-        if claim.supports and claim.at_ns is not None
+        if claim.supports and claim.at_ns is not None and claim.origin not in earlier
     ]
 
 

@@ -19,6 +19,7 @@ MOST_BOXES = 10
 _DIGITS = re.compile(r"\d+")
 
 EndKind = Literal["culprit", "suspect", "absent", "behind"]
+BoxKind = Literal["waits", "culprit", "suspect", "absent", "behind"]
 END_WORDS: dict[EndKind, str] = {
     "culprit": "the culprit",
     "suspect": "among those that the evidence leaves",
@@ -112,7 +113,8 @@ def _drawn(
 ) -> WaitPicture:
     kept = merged[:MOST_BOXES]
     box_of = {index: box for box, members in enumerate(kept) for index in members}
-    boxes = [_box(operations, members) for members in kept]
+    standing = {row.rank: row.standing for row in triage.ranks}
+    boxes = [_box(operations, members, standing) for members in kept]
     arrows: set[tuple[int, int]] = set()
     ends: dict[tuple[EndKind, frozenset[int]], set[int]] = defaultdict(set)
     by_end: dict[int, set[int]] = defaultdict(set)
@@ -123,7 +125,6 @@ def _drawn(
         arrows |= {(own, box_of[to]) for to in one.to if to in box_of and box_of[to] != own}
         for rank in one.ends:
             by_end[rank].add(own)
-    standing = {row.rank: row.standing for row in triage.ranks}
     for rank, waiters in by_end.items():
         ends[_end_kind(triage, standing, rank), frozenset(waiters)].add(rank)
     for (kind, waiting_boxes), ranks in sorted(ends.items(), key=lambda item: min(item[1])):
@@ -148,22 +149,30 @@ def _end_kind(triage: Triage, standing: Mapping[int, str], rank: int) -> EndKind
     return "absent" if report is not None and rank in report.missing else "behind"
 
 
-def _box(operations: Sequence[_Operation], members: Sequence[int]) -> WaitBox:
+def _box(
+    operations: Sequence[_Operation], members: Sequence[int], standing: Mapping[int, str]
+) -> WaitBox:
+    """Ranks in one operation. Where all of them are blamed, the box is drawn as theirs."""
     ranks = tuple(sorted({r for index in members for r in operations[index].group.waiting}))
     first = operations[members[0]].group
     seqs = {operations[index].group.seq for index in members}
     called = " ".join(str(part) for part in (first.op, first.seq if len(seqs) == 1 else None) if part is not None)  # fmt: skip
     name = first.desc or first.name
+    kinds = {standing.get(rank) for rank in ranks}
+    kind: BoxKind = "waits"
+    if kinds == {"culprit"}:
+        kind = "culprit"
+    elif kinds == {"suspect"}:
+        kind = "suspect"
     if len(members) > 1:
-        kind = _DIGITS.sub("N", name)
-        return WaitBox(
-            title=f"{len(ranks):,} ranks wait in {called} of {len(members)} groups ({kind})",
-            ranks=ranks, detail="operations of one kind, drawn together", kind="waits",
-        )  # fmt: skip
-    return WaitBox(
-        title=f"{_ranks(len(ranks))} in {called} of {name}",
-        ranks=ranks, detail=first.note, kind="waits",
-    )  # fmt: skip
+        alike = _DIGITS.sub("N", name)
+        title = f"{len(ranks):,} ranks wait in {called} of {len(members)} groups ({alike})"
+        detail = "operations of one kind, drawn together"
+    else:
+        title, detail = f"{_ranks(len(ranks))} in {called} of {name}", first.note
+    if len(ranks) == 1:
+        title = f"rank {ranks[0]} waits in {called} of {name}"
+    return WaitBox(title=title, ranks=ranks, detail=detail, kind=kind)
 
 
 def _ranks(count: int) -> str:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from gpufleet_cli.postmortem_card import Doing, Postmortem, SilenceMap, SilenceRow, Tone
+from gpufleet_cli.postmortem_card import (
+    AlikeEvents,
+    Doing,
+    Postmortem,
+    SilenceMap,
+    SilenceRow,
+    Tone,
+)
 from gpufleet_cli.render.clean import cut
 from gpufleet_cli.render.layout import counted, duration, rank_list
 from gpufleet_cli.render.postmortem.blocks import (
@@ -38,7 +45,6 @@ TONE_WORDS: dict[Tone, str] = {
     "well": "well",
     "unknown": "not known",
 }
-MOST_EVENTS = 60
 
 
 # --- Silence --------------------------------------------------------------------------------------
@@ -142,7 +148,7 @@ def doing_blocks(made: Postmortem, cited: Cited) -> Iterator[Block]:
         yield Heading(doing_title(one))
         yield _facts(made, one, cited)
         if one.lines:
-            yield Lines(title=f"Its last lines, {one.lines_of}", lines=one.lines)
+            yield Lines(title=f"{one.whose.value}, {one.lines_of}", lines=one.lines)
         elif one.last_text:
             yield Para(("Its last ordinary line: ", Code(cut(one.last_text))))
         else:
@@ -191,7 +197,8 @@ def hardware_blocks(made: Postmortem, cited: Cited) -> Iterator[Block]:
     history = made.hardware
     named = ", ".join(history.nodes[:4])
     if history.events:
-        yield _events(f"XIDs and SXids of {named}", history.events, cited)
+        more = f" ({history.left_out} more not shown)" if history.left_out else ""
+        yield _events(f"XIDs and SXids of {named}{more}", history.events, cited)
     elif named:
         yield Para((f"No XID of {named} is in the evidence.",))
     if history.states:
@@ -208,13 +215,12 @@ def hardware_blocks(made: Postmortem, cited: Cited) -> Iterator[Block]:
         )
         yield Para((f"The kernel log of {node} tells of ", *span, ", and of no time before."))
     if history.elsewhere:
-        yield _events("On other nodes", history.elsewhere, cited)
+        yield _elsewhere(history.elsewhere, cited)
     if not (history.events or history.states or history.elsewhere):
         yield Para(("No hardware event is in the evidence.",))
 
 
 def _events(caption: str, events: tuple[HardwareEvent, ...], cited: Cited) -> Table:
-    ordered = sorted(events, key=lambda e: (e.at_ns is None, e.at_ns or 0))
     rows: list[tuple[Cell, ...]] = [
         (
             ("not known",) if one.at_ns is None else (At(one.at_ns),),
@@ -225,14 +231,38 @@ def _events(caption: str, events: tuple[HardwareEvent, ...], cited: Cited) -> Ta
             (one.role,),
             cited(one.origin),
         )
-        for one in ordered[:MOST_EVENTS]
+        for one in events
     ]
-    left = len(ordered) - len(rows)
     return Table(
-        caption=f"{caption} ({left} more not shown)" if left > 0 else caption,
+        caption=caption,
         head=("At (UTC)", "Node", "GPU", "Code", "Meaning", "Role", "Evidence"),
         rows=tuple(rows),
-        marks=tuple("bad" if one.role == "cause" else "" for one in ordered[:MOST_EVENTS]),
+        marks=tuple("bad" if one.role == "cause" else "" for one in events),
+    )
+
+
+def _elsewhere(groups: tuple[AlikeEvents, ...], cited: Cited) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for one in groups:
+        at = one.first.at_ns
+        nodes = ", ".join(one.nodes[:2])
+        if len(one.nodes) > 2:
+            nodes += f" and {counted(len(one.nodes) - 2, 'more node')}"
+        rows.append(
+            (
+                ("not known",) if at is None else (At(at),),
+                ("SXid" if one.first.xid is None else f"XID {one.first.xid}",),
+                (cut(one.first.meaning),),
+                (one.first.role,),
+                (f"{one.count:,}",),
+                (Code(nodes or "not known"),),
+                cited(one.first.origin),
+            )
+        )
+    return Table(
+        caption="On other nodes, alike ones together",
+        head=("First at (UTC)", "Code", "Meaning", "Role", "How many", "Nodes", "Evidence"),
+        rows=tuple(rows),
     )
 
 

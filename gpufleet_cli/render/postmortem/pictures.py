@@ -49,12 +49,19 @@ def _moments(
     at = across(cause_ns)
     apart = detected_ns is not None and across(detected_ns) - at > 1.5
     name = "first cause" if apart or detected_ns is None else "first cause and first sign"
-    yield _line(at, 20, at, height - 22, "mark")
+    yield from _through(at, 20, height)
     yield _text(at, 14, name, anchor=_anchor(at))
     if apart and detected_ns is not None:
         later = across(detected_ns)
-        yield _line(later, 36, later, height - 22, "mark")
+        yield from _through(later, 36, height)
         yield _text(later, 31, "first sign", anchor=_anchor(later))
+
+
+def _through(at: float, top: int, height: int) -> Iterator[str]:
+    """From its name down across each bar, but not through the words above the bars."""
+    yield _line(at, top, at, AXIS - 4, "mark")
+    for y in range(AXIS + 15, height - 26, ROW):
+        yield _line(at, y, at, y + BAR + 6, "mark")
 
 
 def _anchor(at: float) -> str:

@@ -43,7 +43,7 @@ from gpufleet_cli.verdict import Kind, Triage
 
 PART_WORDS: dict[Part, tuple[str, Style]] = {
     "before": ("before", "soft"),
-    "cause": ("cause", "bad"),
+    "cause": ("first cause", "bad"),
     "sign": ("first sign", "warn"),
     "consequence": ("follows", ""),
     "end": ("ends", ""),
@@ -244,7 +244,7 @@ def _timeline(made: Postmortem, cited: Cited) -> Iterator[Block]:
 def _moment(one: Moment, first: int | None, cited: Cited, *, whole: bool) -> tuple[Cell, ...]:
     after = "" if first is None else _signed((one.at_ns - first) / NS)
     until = ""
-    if one.until_ns is not None and one.until_ns - one.at_ns >= NS // 10:
+    if one.until_ns is not None and one.until_ns - one.at_ns >= NS:
         until = f" (for {duration((one.until_ns - one.at_ns) / NS)})"
     word = PART_WORDS[one.part][0]
     return (

@@ -31,7 +31,7 @@ STYLE = f"""
 html {{ -webkit-text-size-adjust: 100%; scroll-padding-top: 1rem; }}
 body {{ margin: 0; color: var(--ink); background: var(--paper);
   font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
-  overflow-wrap: anywhere; }}
+  overflow-wrap: break-word; }}
 main, .end {{ max-width: 64rem; margin: 0 auto; padding: 0 1.25rem; }}
 main {{ padding-top: 2.5rem; }}
 h1 {{ margin: 0; font-size: 2rem; line-height: 1.2; letter-spacing: -.01em; }}
@@ -61,13 +61,15 @@ table {{ width: 100%; margin: 1rem 0; border-collapse: collapse; font-size: .93r
   font-variant-numeric: tabular-nums; }}
 caption {{ padding: .4rem 0; text-align: left; font-weight: 600; color: var(--soft); }}
 th, td {{ padding: .42rem .9rem .42rem 0; border-bottom: 1px solid var(--line); text-align: left;
-  vertical-align: top; }}
-thead th {{ font-size: .84rem; color: var(--soft); }}
+  vertical-align: top; overflow-wrap: anywhere; }}
+thead th {{ font-size: .84rem; color: var(--soft); overflow-wrap: normal; }}
+tbody td {{ min-width: 5.2em; }}
+p, li, dd, pre, code, caption, figcaption, h1, h2, h3 {{ overflow-wrap: anywhere; }}
 tbody th {{ font-weight: 500; }}
 tr.bad {{ color: inherit; }} tr.bad th {{ font-weight: 650; color: var(--bad); }}
 tr.warn th {{ color: var(--warn); }} tr.good th {{ color: var(--good); }}
 tr.soft th, tr.soft td {{ color: var(--soft); }}
-th time {{ white-space: nowrap; }}
+th time, td time {{ white-space: nowrap; }}
 table.moments td:nth-child(2) {{ white-space: nowrap; }}
 table.moments td:nth-child(4), table.moments th:nth-child(4) {{ min-width: 5.5rem; }}
 code, pre {{ font: .88em/1.5 ui-monospace, "SF Mono", "DejaVu Sans Mono", Consolas, monospace; }}
@@ -79,6 +81,7 @@ dl.facts dt {{ color: var(--soft); }} dl.facts dd {{ margin: 0; }}
 figure {{ margin: 1.25rem 0; padding: 1rem; background: var(--panel); border: 1px solid var(--line);
   border-radius: .4rem; }}
 figure.narrow {{ max-width: 42rem; }}
+figcaption {{ margin-top: .6rem; font-size: .9rem; }}
 svg {{ display: block; width: 100%; overflow: visible; }}
 svg text {{ font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
   fill: var(--ink); font-variant-numeric: tabular-nums; }}
@@ -87,7 +90,7 @@ svg .track {{ fill: var(--track); }} svg .alive {{ fill: var(--alive); }}
 svg .t-culprit {{ fill: var(--culprit); }} svg .t-suspect {{ fill: var(--suspect); }}
 svg .t-waited {{ fill: var(--waited); }} svg .t-silent {{ fill: var(--silent); }}
 svg .t-well {{ fill: var(--well); }} svg .t-unknown {{ fill: var(--unknown); }}
-svg .mark {{ stroke: var(--mark); stroke-width: 1.5; stroke-dasharray: 4 3; }}
+svg .mark {{ stroke: var(--mark); stroke-width: 2; }}
 svg .ring {{ fill: none; stroke: var(--mark); stroke-width: 2; }}
 svg .box {{ fill: var(--paper); stroke: var(--soft); }}
 svg .box.k-culprit {{ stroke: var(--culprit); stroke-width: 3; }}
