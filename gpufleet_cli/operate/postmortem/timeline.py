@@ -54,7 +54,7 @@ def _before(found: Inquiry, told: Times) -> Iterator[Moment]:
             origin=found.case.checkpoints.origin,
         )  # fmt: skip
     if stepped is not None and job.last_step is not None:
-        part: Part = "before" if first is None or stepped <= first + 5 * NS else "consequence"
+        part: Part = "before" if first is None or stepped <= first else "consequence"
         yield Moment(
             at_ns=stepped, what=f"step {job.last_step:,}, the last of this attempt, was complete",
             part=part, origin=found.case.steps.last_origin,

@@ -130,6 +130,7 @@ def _drawn(
     for (kind, waiting_boxes), ranks in sorted(ends.items(), key=lambda item: min(item[1])):
         boxes.append(_end_box(triage, kind, tuple(sorted(ranks))))
         arrows |= {(waiter, len(boxes) - 1) for waiter in waiting_boxes}
+    arrows = _direct(arrows)
     ordered, moved = _ordered(boxes, arrows)
     return WaitPicture(
         boxes=ordered,
@@ -192,6 +193,33 @@ def _end_box(triage: Triage, kind: EndKind, ranks: tuple[int, ...]) -> WaitBox:
     if kind == "culprit" and report is not None and set(ranks) <= set(report.missing):
         detail += "; it left no usable dump"
     return WaitBox(title=title, ranks=ranks, detail=detail, kind=kind)
+
+
+def _direct(arrows: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Without the arrows that others lead to as well: who waits for A through B waits for B."""
+    after: dict[int, set[int]] = defaultdict(set)
+    for waiter, awaited in arrows:
+        after[waiter].add(awaited)
+
+    def leads(start: int, to: int) -> bool:
+        seen, left = {start}, [start]
+        while left:
+            for following in after[left.pop()]:
+                if following == to:
+                    return True
+                if following not in seen:
+                    seen.add(following)
+                    left.append(following)
+        return False
+
+    return {
+        (waiter, awaited)
+        for waiter, awaited in arrows
+        if not any(
+            other not in (waiter, awaited) and leads(other, awaited) and not leads(other, waiter)
+            for other in after[waiter]
+        )
+    }
 
 
 def _ordered(

@@ -113,29 +113,20 @@ def wait_blocks(made: Postmortem) -> Iterator[Block]:
         yield Para(("Nobody is known to wait in a collective: no dump and no watchdog says so.",))
         return
     picture = made.waits
-    text = [
-        f"{box.title}, waits for {_targets(made, index)}" if _targets(made, index) else f"{box.title}: {box.detail}"
-        for index, box in enumerate(picture.boxes)
-    ]  # fmt: skip
-    yield Waits(picture, "; ".join(text[:6]) + ".")
     items: list[Cell] = []
     for index, box in enumerate(picture.boxes):
-        targets = _targets(made, index)
         ranks = f" (ranks {rank_list(box.ranks, 60)})" if len(box.ranks) > 1 else ""
-        tail = f" They wait for: {targets}." if targets else ""
-        items.append((f"{box.title}{ranks}: {box.detail}.{tail}",))
+        to = [str(there + 1) for here, there in picture.arrows if here == index]
+        tail = f" Waits for {' and '.join(to)} of this list." if to else ""
+        items.append((f"{box.title}{ranks}: {cut(box.detail, 160)}.{tail}",))
+    titles = "; ".join(box.title for box in picture.boxes)
+    yield Waits(picture, f"From who waits, at the top, to whom it waits for: {titles}.")
     yield Para((f"The same in words, by {picture.told_by}:",))
     yield Items(tuple(items), is_ordered=True)
     if picture.left_out:
         yield Para((f"{counted(picture.left_out, 'lesser operation')} left out.",), "soft")
     if made.triage.dumps is not None and made.triage.dumps.finding:
         yield Para((f"What the dumps show together: {made.triage.dumps.finding}",))
-
-
-def _targets(made: Postmortem, index: int) -> str:
-    assert made.waits is not None
-    boxes = made.waits.boxes
-    return "; ".join(boxes[to].title for waiter, to in made.waits.arrows if waiter == index)
 
 
 # --- What the culprit was doing -------------------------------------------------------------------

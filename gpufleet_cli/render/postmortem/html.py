@@ -174,16 +174,15 @@ def _row(head: tuple[str, ...], cells: tuple[Cell, ...], mark: str) -> str:
 
 
 def _lines(block: Lines) -> str:
-    width = max((len(str(line.number)) for line in block.lines), default=1)
     last = 0
     shown = []
     for line in block.lines:
         if last and line.number > last + 1:
-            shown.append(f'<span class="no">{"":>{width}}  …</span>')
+            shown.append('<span class="no">…</span>')
         last = line.number
         text = escape(line.text)
         told = f"<mark>{text}</mark> ← its last ordinary line" if line.mark else text
-        shown.append(f'<span class="no">{line.number:>{width}}</span>  {told}')
+        shown.append(f'<span class="ln"><span class="no">{line.number}</span> {told}</span>')
     body = "\n".join(shown)
     return f'<p class="soft">{escape(block.title)}</p>\n<pre class="log">{body}</pre>'
 

@@ -33,7 +33,7 @@ MOST_FINDINGS = 40
 def cost_blocks(made: Postmortem) -> Iterator[Block]:
     rows: list[tuple[Cell, ...]] = []
     for line in made.bill:
-        exact = "not known" if line.gpu_hours is None else f"{line.gpu_hours:,.2f} GPU-h"
+        exact = "not known" if line.gpu_hours is None else f"{line.gpu_hours:,.2f}"
         if line.gpu_hours is None and not line.counted:
             exact = "not in the sum"
         name: Cell = (Strong(line.name),) if line.name == "lost" else (line.name,)
@@ -45,7 +45,7 @@ def cost_blocks(made: Postmortem) -> Iterator[Block]:
     )
     lost = made.triage.recommendation.lost_gpu_hours
     if lost is not None:
-        yield Para((f"Together {gpu_hours(lost)} ({lost:,.2f}), as `gpufleet triage` counts it.",))
+        yield Para((f"Together {gpu_hours(lost)}, as ", Code("gpufleet triage"), " counts it."))
 
 
 def decision_blocks(made: Postmortem) -> Iterator[Block]:
@@ -119,11 +119,8 @@ def missing_blocks(made: Postmortem) -> Iterator[Block]:
 def _preflight(made: Postmortem) -> Iterator[Block]:
     found = made.specs
     if found is None:
-        yield Para(
-            (
-                "No pod spec is in the evidence. `gpufleet preflight JOB` checks the job in its cluster.",
-            )
-        )
+        where: Cell = (Code("gpufleet preflight JOB"), " checks the job in its cluster.")
+        yield Para(("No pod spec is in the evidence. ", *where))
         return
     yield Para((f"Checked: {made.specs_read_as}.",), "soft")
     if not found.findings:

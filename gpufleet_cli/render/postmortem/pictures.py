@@ -60,8 +60,8 @@ def _moments(
 def _through(at: float, top: int, height: int) -> Iterator[str]:
     """From its name down across each bar, but not through the words above the bars."""
     yield _line(at, top, at, AXIS - 4, "mark")
-    for y in range(AXIS + 15, height - 26, ROW):
-        yield _line(at, y, at, y + BAR + 6, "mark")
+    for y in range(AXIS + 18, height - 26, ROW):
+        yield _line(at, y, at, y + BAR + 5, "mark")
 
 
 def _anchor(at: float) -> str:
@@ -118,7 +118,7 @@ def _tile(tile: Tile, x: float, y: int, width: float, tall: int, *, named: bool)
         each = width / len(tile.tones)
         for at, tone in enumerate(tile.tones):
             yield _rect(x + at * each, y, each * 0.88, tall, f"t-{tone}")
-    if "culprit" in tile.tones:
+    if "culprit" in tile.tones or ("suspect" in tile.tones and len(set(tile.tones)) > 1):
         yield _rect(x, y - 1, width, tall + 2, "ring")
     if named:
         yield "</g>"

@@ -54,7 +54,7 @@ a:focus-visible {{ outline: 2px solid var(--link); outline-offset: 2px; }}
 .figures div {{ padding: .7rem .9rem; border: 1px solid var(--line); border-radius: .4rem; }}
 .figures dt {{ font-size: .85rem; color: var(--soft); }}
 .figures dd {{ margin: 0; font-size: 1.05rem; font-weight: 600; font-variant-numeric: tabular-nums; }}
-.figures .unit {{ font-size: .85rem; font-weight: 400; }}
+.figures .unit {{ display: block; font-size: .85rem; font-weight: 400; }}
 nav ul {{ display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; margin: 0; padding: 0; list-style: none;
   font-size: .92rem; }}
 table {{ width: 100%; margin: 1rem 0; border-collapse: collapse; font-size: .93rem; line-height: 1.45;
@@ -63,10 +63,10 @@ caption {{ padding: .4rem 0; text-align: left; font-weight: 600; color: var(--so
 th, td {{ padding: .42rem .9rem .42rem 0; border-bottom: 1px solid var(--line); text-align: left;
   vertical-align: top; overflow-wrap: anywhere; }}
 thead th {{ font-size: .84rem; color: var(--soft); overflow-wrap: normal; }}
-tbody td {{ min-width: 5.2em; }}
+tbody td {{ min-width: 6.4em; }} table.moments td {{ min-width: 3em; }}
 p, li, dd, pre, code, caption, figcaption, h1, h2, h3 {{ overflow-wrap: anywhere; }}
 tbody th {{ font-weight: 500; }}
-tr.bad {{ color: inherit; }} tr.bad th {{ font-weight: 650; color: var(--bad); }}
+tr.bad, tr.warn, tr.good, tr.ask {{ color: inherit; }} tr.bad th {{ font-weight: 650; color: var(--bad); }}
 tr.warn th {{ color: var(--warn); }} tr.good th {{ color: var(--good); }}
 tr.soft th, tr.soft td {{ color: var(--soft); }}
 th time, td time {{ white-space: nowrap; }}
@@ -75,6 +75,7 @@ table.moments td:nth-child(4), table.moments th:nth-child(4) {{ min-width: 5.5re
 code, pre {{ font: .88em/1.5 ui-monospace, "SF Mono", "DejaVu Sans Mono", Consolas, monospace; }}
 pre {{ margin: .6rem 0; padding: .75rem .9rem; background: var(--panel); border: 1px solid var(--line);
   border-radius: .4rem; white-space: pre-wrap; }}
+.log .ln {{ display: inline-block; padding-left: 4ch; text-indent: -4ch; }}
 .log .no {{ color: var(--soft); }} .log mark {{ background: none; color: var(--warn); font-weight: 600; }}
 dl.facts {{ display: grid; grid-template-columns: minmax(9rem, max-content) 1fr; gap: .3rem 1.25rem; }}
 dl.facts dt {{ color: var(--soft); }} dl.facts dd {{ margin: 0; }}
@@ -116,7 +117,11 @@ svg .arrow {{ stroke: var(--soft); stroke-width: 1.5; }} svg .head {{ fill: var(
     min-width: 0; white-space: normal; }}
   tbody th::before, tbody td::before {{ content: attr(data-head); font-weight: 400; font-size: .84rem;
     color: var(--soft); }}
-  table.moments td:nth-child(2) {{ white-space: normal; }}
+  table.moments tr {{ display: grid; grid-template-columns: auto 1fr auto; gap: .1rem .8rem; }}
+  table.moments tbody th, table.moments tbody td {{ display: block; min-width: 0; }}
+  table.moments tbody th::before, table.moments tbody td::before {{ content: none; }}
+  table.moments td:nth-child(3) {{ grid-column: 1 / -1; grid-row: 2; }}
+  table.moments td:nth-child(4) {{ grid-column: 3; grid-row: 1; }}
   tr {{ padding: .5rem 0; border-bottom: 1px solid var(--line); }}
   dl.facts {{ grid-template-columns: 1fr; gap: 0; }} dl.facts dd {{ margin-bottom: .5rem; }}
   figure {{ padding: .75rem; }}
