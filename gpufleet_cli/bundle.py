@@ -53,6 +53,8 @@ _SNIFF_BYTES = 1024
 _MANIFEST_LIMIT = 64 << 20
 _MOST_MISSING = 10_000
 _MOST_ATTEMPTS = 1_000
+_OWN_REPORT = b"gpufleet.postmortem/v1"
+_REPORT_NAMES = (".html", ".htm", ".md", ".json")
 _NEVER_READ = re.compile(r"case\.json(\.(gz|zst|zstd|bz2|xz))?", re.IGNORECASE)
 
 
@@ -108,6 +110,15 @@ def _special_name(mode: int) -> str:
     return "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "special file"
 
 
+def _is_own_report(evidence: Evidence) -> bool:
+    if not evidence.path.lower().endswith(_REPORT_NAMES):
+        return False
+    try:
+        return _OWN_REPORT in evidence.head[:64]
+    except ParseError:
+        return False
+
+
 class _Found:
     """What the walk has met so far: the only thing here that fills up."""
 
@@ -122,8 +133,11 @@ class _Found:
         self.gaps.append(Gap(what=shown, why=why, would_settle=would_settle, origin=origin))
 
     def add(self, evidence: Evidence) -> None:
-        """A second file of the same name (`a.log` beside `a.log.gz`) keeps its own."""
+        """A second file of the same name (`a.log` beside `a.log.gz`) keeps its own. A write-up of ours that
+        lies beside the evidence is none: it quotes lines of it."""
         path = evidence.path
+        if _is_own_report(evidence):
+            return
         number = 2
         while path in self.evidences:
             path = f"{evidence.path}~{number}"

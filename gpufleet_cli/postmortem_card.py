@@ -62,7 +62,8 @@ Tone = Literal["culprit", "suspect", "waited", "silent", "well", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilenceRow:
-    """Ranks that fell silent alike. The two times are the earliest and the latest last line among them."""
+    """Ranks that fell silent alike. `first_ns` to `last_ns`: the earliest and the latest last line among them;
+    `sign_ns`: the last ordinary line of those who are blamed."""
 
     label: str
     ranks: tuple[int, ...]
@@ -71,6 +72,7 @@ class SilenceRow:
     tone: Tone
     first_ns: int | None
     last_ns: int | None
+    sign_ns: int | None
     quiet_s: float | None
 
 

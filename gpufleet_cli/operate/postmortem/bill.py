@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpufleet_cli import cost
-from gpufleet_cli.postmortem_card import BillLine
+from gpufleet_cli.postmortem_card import BillLine, Times
 from gpufleet_cli.prices import price
 from gpufleet_cli.reason.placed import NS
 from gpufleet_cli.render.layout import clock, duration, figure
 from gpufleet_cli.triage import Inquiry
 
 
-def bill(found: Inquiry) -> tuple[BillLine, ...]:
+def bill(found: Inquiry, told: Times) -> tuple[BillLine, ...]:
     """Waiting and recompute, their sum as triage has it, and what is not in the sum."""
-    return tuple(_lines(found))
+    return (*_counted(found), *_beside(found, told))
 
 
-def _lines(found: Inquiry) -> Iterator[BillLine]:
+def _counted(found: Inquiry) -> Iterator[BillLine]:
     prices, gpus = price(found.case, found.chosen), found.case.topology.world_size
     advice = found.triage.recommendation
     yield BillLine(
@@ -38,6 +38,18 @@ def _lines(found: Inquiry) -> Iterator[BillLine]:
         name="lost", gpu_hours=advice.lost_gpu_hours,
         arithmetic="idle + recompute" if advice.lost_gpu_hours is not None else "nothing of it is known",
     )  # fmt: skip
+
+
+def _beside(found: Inquiry, told: Times) -> Iterator[BillLine]:
+    """What is not in the sum: triage counts what is certain when the job ends."""
+    gpus, advice = found.case.topology.world_size, found.triage.recommendation
+    if told.ended_ns is not None and told.recovered.at_ns is not None and gpus is not None:
+        down = (told.ended_ns, told.recovered.at_ns)
+        hours = round(cost.gpu_hours(gpus, (down[1] - down[0]) / NS), 2)
+        yield BillLine(
+            name="down until it worked again", gpu_hours=hours, counted=False,
+            arithmetic=f"{_product(gpus, down, 'from the end to the first new step')}; not in the sum",
+        )  # fmt: skip
     restart = next((one for one in advice.inputs if one.name == "restart"), None)
     if gpus is not None and found.case.stop.stopped and restart is not None:
         seconds = restart.value

@@ -233,7 +233,8 @@ def _states(case: Case, nodes: set[str]) -> Iterator[tuple[str, str, Origin | No
 
 
 def _reach(case: Case, nodes: set[str]) -> Iterator[tuple[str, int | None, int | None, Origin]]:
-    """From when to when the kernel logs of these nodes tell."""
+    """From when to when the kernel logs of these nodes tell, where their lines have a year."""
     for span in case.kernel_spans:
         if span.node in nodes:
-            yield span.node or "", span.first_ns, span.last_ns, span.origin
+            first, last = (span.first_ns, span.last_ns) if span.year_stated else (None, None)
+            yield span.node or "", first, last, span.origin

@@ -44,7 +44,7 @@ def postmortem(found: Inquiry, target: Target) -> Postmortem:
     documents = documents_of(target)
     specs, read_as = preflight_of(documents)
     history = hardware_history(found)
-    spent, lacks = bill(found), lacking(found.triage)
+    spent, lacks = bill(found, told), lacking(found.triage)
     made = Postmortem(
         triage=found.triage,
         summary=summary(found, told, spent, specs, lacks),

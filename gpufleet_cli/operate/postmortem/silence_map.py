@@ -131,6 +131,7 @@ def _row(
         row.last_write_ns for row in members if row.last_write_ns is not None and row.silence_known
     )
     nodes = tuple(dict.fromkeys(row.node for row in members if row.node is not None))
+    signs = [row.last_sign_ns for row in members if row.last_sign_ns is not None]
     tone = min((TONES[row.standing] for row in members), key=lambda one: ORDER[one])
     return SilenceRow(
         label=_label(members, place, every),
@@ -140,6 +141,7 @@ def _row(
         tone=tone,
         first_ns=last[0] if last else None,
         last_ns=last[-1] if last else None,
+        sign_ns=max(signs, default=None) if tone in ("culprit", "suspect") else None,
         quiet_s=None if not last or end is None else round((end - last[0]) / NS, 3),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpufleet_cli.evidence import Target
-from gpufleet_cli.facts import Fact, Origin, Progress
+from gpufleet_cli.facts import Fact, Origin, Progress, Speaker, StepPoint
 from gpufleet_cli.operate.postmortem.signs import WORDS, Seen
 from gpufleet_cli.postmortem_card import Instant, Times
 from gpufleet_cli.reason import Case
@@ -261,29 +261,34 @@ def _recovered(found: Inquiry, cause: Instant) -> Instant:
     return Instant(at_ns=None, why="no later attempt is in the evidence")
 
 
+Key = tuple[int, int, int]
+
+
+def _attempt(speaker: Speaker) -> Key:
+    """Attempts in their order: what `kubectl logs --previous` gave is older than what came after."""
+    attempt = -1 if speaker.attempt is None else speaker.attempt
+    return 0 if speaker.previous else 1, attempt, -1 if speaker.cycle is None else speaker.cycle
+
+
 def _first_step(case: Case, facts: Sequence[Fact], after_ns: int) -> Instant | None:
     """The first step that a later attempt printed after the job had ended."""
-    own = (-1 if case.attempt is None else case.attempt, -1 if case.cycle is None else case.cycle)
-    best: Instant | None = None
+    own = max((_attempt(one.speaker) for one in case.writes), default=(0, -1, -1))
+    best: tuple[int, Progress, StepPoint] | None = None
     for fact in facts:
         if not isinstance(fact, Progress) or fact.series != "train":
             continue
-        speaker = fact.speaker
-        key = (
-            -1 if speaker.attempt is None else speaker.attempt,
-            -1 if speaker.cycle is None else speaker.cycle,
-        )
-        if key <= own:
+        if _attempt(fact.speaker) <= own:
             continue
         for point in fact.points:
-            if point.at_ns is None or point.at_ns <= after_ns:
-                continue
-            if best is None or best.at_ns is None or point.at_ns < best.at_ns:
-                attempt = f"attempt {speaker.attempt}" if key[0] > own[0] else "a later cycle"
-                best = Instant(
-                    at_ns=point.at_ns,
-                    why=f"step {point.step:,}, the first that {attempt} printed",
-                    origin=Origin(path=fact.path, line=point.line),
-                )
-            break
-    return best
+            if point.at_ns is not None and point.at_ns > after_ns:
+                if best is None or point.at_ns < best[0]:
+                    best = point.at_ns, fact, point
+                break
+    if best is None:
+        return None
+    at_ns, fact, point = best
+    return Instant(
+        at_ns=at_ns,
+        why=f"step {point.step:,}, the first that a later attempt printed",
+        origin=Origin(path=fact.path, line=point.line),
+    )

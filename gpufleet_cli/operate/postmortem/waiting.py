@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from gpufleet_cli.postmortem_card import WaitBox, WaitPicture
@@ -55,8 +55,18 @@ def _of_dumps(triage: Triage, groups: Sequence[GroupReport]) -> WaitPicture:
         to = {where[rank] for rank in awaited if rank in where and where[rank] != index}
         ends = {rank for rank in awaited if rank not in where}
         operations.append(_Operation(group=group, to=frozenset(to), ends=frozenset(ends)))
-    merged = _merged(operations)
-    return _drawn(triage, operations, merged, _source(triage.dumps))
+    operations = _to_the_guilty(triage, operations)
+    return _drawn(triage, operations, _merged(operations), _source(triage.dumps))
+
+
+def _to_the_guilty(triage: Triage, operations: Sequence[_Operation]) -> list[_Operation]:
+    """Where waiting leads to somebody who is blamed, those who merely left no dump are left out."""
+    blamed = {row.rank for row in triage.ranks if row.standing in ("culprit", "suspect")}
+    reach = _reached(operations)
+    return [
+        replace(one, ends=one.ends & blamed) if reach[index] & blamed else one
+        for index, one in enumerate(operations)
+    ]
 
 
 def _source(report: DumpsReport | None) -> str:

@@ -81,6 +81,8 @@ def _silence_row(row: SilenceRow) -> tuple[Cell, ...]:
         at = (At(row.first_ns, "clock"),)
         if row.last_ns - row.first_ns > 10**9:
             at = (At(row.first_ns, "clock"), " to ", At(row.last_ns, "clock"))
+    if row.sign_ns is not None and row.sign_ns != row.last_ns:
+        at = (*at, "; the last ordinary one ", At(row.sign_ns, "clock"))
     places = [counted(row.pods, "pod")] if row.pods else []
     places += [", ".join(row.nodes[:3]) + (f" and {len(row.nodes) - 3:,} more" if len(row.nodes) > 3 else "")] if row.nodes else []  # fmt: skip
     return (
@@ -202,7 +204,9 @@ def hardware_blocks(made: Postmortem, cited: Cited) -> Iterator[Block]:
         )
     for node, first, last, _origin in history.reach:
         span: Cell = (
-            ("an unknown time",) if first is None or last is None else (At(first), " to ", At(last))
+            ("a time without a year",)
+            if first is None or last is None
+            else (At(first), " to ", At(last))
         )
         yield Para((f"The kernel log of {node} tells of ", *span, ", and of no time before."))
     if history.elsewhere:

@@ -132,8 +132,8 @@ def _figure(block: SilenceBars | RankTiles | Waits) -> str:
         case SilenceBars():
             drawn = pictures.silence_bars(block.map, block.cause_ns, block.detected_ns, block.words)
             told = (
-                "Blue: it wrote. From the end of the blue bar on it was silent; drawn in red or amber"
-                " for those who are blamed."
+                "Blue: it wrote. From the end of the blue bar on nothing more came. Of those who are"
+                " blamed the blue ends with their last ordinary line, and red or amber follows."
             )
             return f"<figure>{drawn}<figcaption>{told}</figcaption></figure>"
         case RankTiles():

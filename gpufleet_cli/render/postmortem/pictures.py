@@ -71,15 +71,15 @@ def _anchor(at: float) -> str:
 def _bar(row: SilenceRow, top: int, across: Across) -> Iterator[str]:
     y = top + 18
     quiet = "silence not known" if row.quiet_s is None else f"quiet {duration(row.quiet_s)}"
-    style = "title" if row.tone in ("culprit", "suspect") else ""
-    yield _text(0, top + 12, fit(f"{row.label} · {quiet}", 50), style=style)
+    blamed = row.tone in ("culprit", "suspect")
+    yield _text(0, top + 12, fit(f"{row.label} · {quiet}", 44), style="title" if blamed else "")
     yield _rect(0, y, 100, BAR, "track")
     if row.first_ns is None or row.last_ns is None:
         yield _rect(0, y + BAR / 2 - 1, 100, 2, "t-unknown")
         return
-    until = across(row.first_ns)
+    until = across(row.first_ns if row.sign_ns is None else min(row.sign_ns, row.first_ns))
     yield _rect(0, y, until, BAR, "alive")
-    if row.tone in ("culprit", "suspect") and until < 100:
+    if blamed and until < 100:
         yield _rect(until, y + 2, 100 - until, BAR - 4, f"t-{row.tone}")
 
 
@@ -145,7 +145,7 @@ def wait_picture(picture: WaitPicture, words: str) -> str:
     tops: list[tuple[int, int]] = []
     y = 2
     for box in picture.boxes:
-        titles, notes = wrap(box.title, 36, most=3), wrap(box.detail, 42, most=3)
+        titles, notes = wrap(box.title, 30, most=4), wrap(box.detail, 36, most=3)
         tall = LINE * (len(titles) + len(notes)) + 14
         parts += _box(box, y, tall, titles, notes)
         tops.append((y, tall))
@@ -184,9 +184,7 @@ def _arrow(
     yield _line(GUTTER, y1, x, y1, "arrow")
     yield _line(x, y1, x, y2, "arrow")
     yield _line(x, y2, GUTTER, y2, "arrow")
-    yield (
-        f'<svg x="{GUTTER:g}%" y="{y2}" width="1" height="1"><path class="head" d="M-9-5 0 0-9 5z"/></svg>'
-    )
+    yield _text(GUTTER, y2 + 4, "▶", style="head", anchor="end")
 
 
 # --- Parts ----------------------------------------------------------------------------------------

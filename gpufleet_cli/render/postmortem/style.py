@@ -9,7 +9,7 @@ LIGHT = {
     "ink": "#1b1f24", "paper": "#ffffff", "panel": "#f5f7f9", "line": "#d3d9df", "soft": "#59636e",
     "link": "#0a58a8", "bad": "#b3231b", "warn": "#855300", "good": "#1a6b3a", "ask": "#0b5a8a",
     "culprit": "#c62f25", "suspect": "#b26a00", "waited": "#5b7fa6", "silent": "#7d6b9e",
-    "well": "#3d8a5a", "unknown": "#8a929b", "alive": "#5b7fa6", "mark": "#1b1f24", "track": "#e6eaee",
+    "well": "#3d8a5a", "unknown": "#7b838c", "alive": "#5b7fa6", "mark": "#1b1f24", "track": "#e6eaee",
 }  # fmt: skip
 DARK = {
     "ink": "#e6e9ec", "paper": "#14181c", "panel": "#1d2329", "line": "#39424b", "soft": "#a3adb7",
@@ -63,7 +63,7 @@ caption {{ padding: .4rem 0; text-align: left; font-weight: 600; color: var(--so
 th, td {{ padding: .42rem .9rem .42rem 0; border-bottom: 1px solid var(--line); text-align: left;
   vertical-align: top; overflow-wrap: anywhere; }}
 thead th {{ font-size: .84rem; color: var(--soft); overflow-wrap: normal; }}
-tbody td {{ min-width: 6.4em; }} table.moments td {{ min-width: 3em; }}
+tbody th {{ min-width: 6em; }} tbody td {{ min-width: 7.6em; }} table.moments td {{ min-width: 3em; }}
 p, li, dd, pre, code, caption, figcaption, h1, h2, h3 {{ overflow-wrap: anywhere; }}
 tbody th {{ font-weight: 500; }}
 tr.bad, tr.warn, tr.good, tr.ask {{ color: inherit; }} tr.bad th {{ font-weight: 650; color: var(--bad); }}
@@ -80,7 +80,7 @@ pre {{ margin: .6rem 0; padding: .75rem .9rem; background: var(--panel); border:
 dl.facts {{ display: grid; grid-template-columns: minmax(9rem, max-content) 1fr; gap: .3rem 1.25rem; }}
 dl.facts dt {{ color: var(--soft); }} dl.facts dd {{ margin: 0; }}
 figure {{ margin: 1.25rem 0; padding: 1rem; background: var(--panel); border: 1px solid var(--line);
-  border-radius: .4rem; }}
+  border-radius: .4rem; overflow: hidden; }}
 figure.narrow {{ max-width: 42rem; }}
 figcaption {{ margin-top: .6rem; font-size: .9rem; }}
 svg {{ display: block; width: 100%; overflow: visible; }}
@@ -97,7 +97,7 @@ svg .box {{ fill: var(--paper); stroke: var(--soft); }}
 svg .box.k-culprit {{ stroke: var(--culprit); stroke-width: 3; }}
 svg .box.k-suspect {{ stroke: var(--suspect); stroke-width: 3; }}
 svg .box.k-absent, svg .box.k-behind {{ stroke-dasharray: 5 3; stroke-width: 2; }}
-svg .arrow {{ stroke: var(--soft); stroke-width: 1.5; }} svg .head {{ fill: var(--soft); }}
+svg .arrow {{ stroke: var(--soft); stroke-width: 1.5; }} svg .head {{ fill: var(--soft); font-size: 11px; }}
 .legend {{ display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; margin: .7rem 0 0; padding: 0; list-style: none;
   font-size: .88rem; }}
 .legend svg {{ display: inline-block; width: 12px; height: 12px; margin-right: .35rem; }}
@@ -106,12 +106,15 @@ svg .arrow {{ stroke: var(--soft); stroke-width: 1.5; }} svg .head {{ fill: var(
 .entries li:target {{ background: var(--panel); outline: 2px solid var(--link); outline-offset: 4px; }}
 .entries p {{ margin: .15rem 0; }} .entries pre {{ margin: .35rem 0 0; }}
 .end {{ padding-top: 2rem; padding-bottom: 3rem; color: var(--soft); font-size: .88rem; }}
-@media (max-width: 40rem) {{
+@media (max-width: 60rem) {{
   main {{ padding-top: 1.5rem; }} main, .end {{ padding-left: 1rem; padding-right: 1rem; }}
   h1 {{ font-size: 1.55rem; }} h2 {{ font-size: 1.2rem; margin-top: 2.25rem; }}
   .summary {{ padding: .75rem .9rem .75rem 2rem; font-size: 1rem; }}
   .figures {{ grid-template-columns: 1fr 1fr; }}
-  thead {{ position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }}
+  table {{ position: relative; }}
+  thead {{ position: absolute; left: 0; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);
+    white-space: nowrap; }} thead tr {{ display: inline; }} thead th {{ display: inline-block; width: 1px; padding: 0;
+    overflow: hidden; }}
   table, tbody, tr, caption {{ display: block; }}
   tbody th, tbody td {{ display: grid; grid-template-columns: 7rem 1fr; gap: .6rem; padding: .15rem 0; border: 0;
     min-width: 0; white-space: normal; }}
@@ -122,6 +125,7 @@ svg .arrow {{ stroke: var(--soft); stroke-width: 1.5; }} svg .head {{ fill: var(
   table.moments tbody th::before, table.moments tbody td::before {{ content: none; }}
   table.moments td:nth-child(3) {{ grid-column: 1 / -1; grid-row: 2; }}
   table.moments td:nth-child(4) {{ grid-column: 3; grid-row: 1; }}
+  th time, td time {{ white-space: normal; }}
   tr {{ padding: .5rem 0; border-bottom: 1px solid var(--line); }}
   dl.facts {{ grid-template-columns: 1fr; gap: 0; }} dl.facts dd {{ margin-bottom: .5rem; }}
   figure {{ padding: .75rem; }}
