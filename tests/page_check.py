@@ -25,16 +25,24 @@ class Element:
     tag: str
     attributes: dict[str, str | None]
     parent: Element | None
-    text: str = ""
-    children: list[Element] = field(default_factory=list)
+    parts: list[str | Element] = field(default_factory=list)
+
+    @property
+    def children(self) -> list[Element]:
+        return [one for one in self.parts if isinstance(one, Element)]
 
     def all(self, *tags: str) -> list[Element]:
-        found = [one for one in self.children if not tags or one.tag in tags]
-        return [*found, *(deep for one in self.children for deep in one.all(*tags))]
+        """Every element below this one, in the order of the page."""
+        found: list[Element] = []
+        for one in self.children:
+            if not tags or one.tag in tags:
+                found.append(one)
+            found += one.all(*tags)
+        return found
 
     @property
     def words(self) -> str:
-        return self.text + "".join(one.words for one in self.children)
+        return "".join(one if isinstance(one, str) else one.words for one in self.parts)
 
 
 class Page(HTMLParser):
@@ -59,7 +67,7 @@ class Page(HTMLParser):
         if len(set(names)) != len(names):
             self.faults.append(f"<{tag}> has an attribute twice")
         element = Element(tag, dict(attrs), self._open)
-        self._open.children.append(element)
+        self._open.parts.append(element)
         if tag not in VOID:
             self._open = element
 
@@ -77,7 +85,7 @@ class Page(HTMLParser):
         self._open = self._open.parent or self.root
 
     def handle_data(self, data: str) -> None:
-        self._open.text += data
+        self._open.parts.append(data)
 
     @property
     def everything(self) -> list[Element]:
@@ -133,25 +141,10 @@ def _ids(page: Page) -> list[str]:
 
 
 def _headings(page: Page) -> list[str]:
-    ordered = _in_document_order(page)
-    found = [] if ordered[:1] == [1] else ["the first heading is no h1"]
-    for before, after in pairwise(ordered):
-        if after > before + 1:
-            found.append(f"h{after} follows h{before}")
-    return found
-
-
-def _in_document_order(page: Page) -> list[int]:
-    found: list[int] = []
-
-    def walk(element: Element) -> None:
-        for one in element.children:
-            if re.fullmatch(r"h[1-6]", one.tag):
-                found.append(int(one.tag[1]))
-            walk(one)
-
-    walk(page.root)
-    return found
+    heads = page.root.all("h1", "h2", "h3", "h4", "h5", "h6")
+    levels = [int(one.tag[1]) for one in heads]
+    found = [] if levels[:1] == [1] else ["the first heading is no h1"]
+    return [*found, *(f"h{b} follows h{a}" for a, b in pairwise(levels) if b > a + 1)]
 
 
 def _tables(page: Page) -> list[str]:

@@ -30,7 +30,7 @@ GOOD = (
 def test_a_good_page() -> None:
     """Nothing is found in it."""
     assert faults(GOOD) == []
-    assert Page(GOOD).words.startswith("OneTwothere")
+    assert Page(GOOD).words.startswith("OneTwothere 03:41")
 
 
 @pytest.mark.parametrize(

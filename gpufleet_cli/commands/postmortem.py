@@ -9,12 +9,14 @@ import typer
 
 from gpufleet_cli.commands.options import Inputs, one_of
 from gpufleet_cli.commands.output import emit, look, say
+from gpufleet_cli.commands.past import keep
 from gpufleet_cli.commands.target import inquired
 from gpufleet_cli.errors import ExitCode, TargetError, UsageError
 from gpufleet_cli.plain_text import visible
 from gpufleet_cli.settings import Settings
 
 if TYPE_CHECKING:
+    from gpufleet_cli.evidence import Target
     from gpufleet_cli.postmortem_card import Postmortem
 
 OUTPUTS = ("markdown", "html", "json")
@@ -49,11 +51,12 @@ def postmortem(
     """
     output = one_of(settings.output, OUTPUTS)
     page = None if to is None else _page_of(to)
-    made = _made(target, inputs)
+    read, made = _made(target, inputs)
     if page is not None:
         _write(page, made, settings)
     if page is None or settings.output is not None:
         emit(_shown(made, output, settings))
+    keep(made.triage, read, settings, is_verdict_shown=False)
     return ExitCode.OK
 
 
@@ -66,7 +69,7 @@ def _page_of(to: str) -> Path:
     return page
 
 
-def _made(target: str | None, inputs: Inputs) -> Postmortem:
+def _made(target: str | None, inputs: Inputs) -> tuple[Target, Postmortem]:
     from gpufleet_cli.bundle import looks_like_path, read_target
 
     if target is None:
@@ -82,7 +85,7 @@ def _made(target: str | None, inputs: Inputs) -> Postmortem:
     found = inquired(read, numbers, as_of_ns)
     from gpufleet_cli.operate.postmortem.record import postmortem as write_up
 
-    return write_up(found, read)
+    return read, write_up(found, read)
 
 
 def _shown(made: Postmortem, output: str, settings: Settings) -> str:

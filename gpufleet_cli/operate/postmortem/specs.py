@@ -68,8 +68,9 @@ def preflight_of(documents: Sequence[Document]) -> tuple[Preflight | None, str]:
     pods = [d for d in documents if d.kind == "Pod" and _has_spec(d)]
     if not pods:
         return None, ""
-    stands_for = _as_jobs(pods)
-    found = checked(stands_for)
+    owned = [d for d in pods if js.items(js.at(d.raw, "metadata", "ownerReferences"))]
+    alone = [d for d in pods if d not in owned]
+    found = checked([*_as_jobs(owned), *alone, *_beside(documents)])
     kept = tuple(_of_pod(one) for one in found.findings if _is_of_pod(one))
     quiet = tuple(
         replace(s, finding=_of_pod(s.finding)) for s in found.silenced if _is_of_pod(s.finding)
@@ -133,7 +134,7 @@ def _shape(pod: Document) -> str:
 
 
 def _is_of_pod(one: SpecFinding) -> bool:
-    return any(f" {_TEMPLATE}." in where for where in one.where)
+    return any(f" {_TEMPLATE}." in where or " Pod/" in where for where in one.where)
 
 
 def _of_pod(one: SpecFinding) -> SpecFinding:
