@@ -223,21 +223,23 @@ def test_a_made_incident_of_1024_ranks(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def hostile(folder: Path) -> Path:
-    """An incident whose names and lines are markup, escapes and direction marks."""
+    """A crash whose names and lines are markup, escapes and direction marks."""
     place = folder / "hostile"
     (place / "logs").mkdir(parents=True)
     for rank in range(4):
+        head = f"[rank{rank}]:"
         lines = [
-            f"2026-03-11T03:41:{s:02}.000Z [rank{rank}]: step: {100 + s} loss: 2.0"
-            for s in range(20)
+            f"2026-03-11T03:41:{s:02}.000Z {head} step: {100 + s} loss: 2.0" for s in range(20)
         ]
         if rank == 1:
-            lines.append(
-                f"2026-03-11T03:41:20.000Z [rank1]: Traceback (most recent call last): {EVIL}"
-            )
-            lines.append(
-                f"2026-03-11T03:41:20.100Z [rank1]: ValueError: {EVIL} token=hf_abcdefghijklmnopqrstuvwxyz"
-            )
+            lines += [
+                f"2026-03-11T03:41:20.000Z {head} {EVIL}",
+                f"2026-03-11T03:41:20.100Z {head} Traceback (most recent call last):",
+                f'2026-03-11T03:41:20.100Z {head}   File "/app/{EVIL}.py", line 9, in <module>',
+                f"2026-03-11T03:41:20.100Z {head} ValueError: {EVIL} token=hf_abcdefghijklmnopqrstuvwxyz",
+                "2026-03-11T03:41:21.000Z E0311 03:41:21.000000 1 torch/distributed/elastic/multiprocessing/"
+                "api.py:882] failed (exitcode: 1) local_rank: 1 (pid: 41) of binary: /usr/bin/python",
+            ]
         (place / "logs" / f"rank_{rank}.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
     ranks = [
         {"rank": rank, "pod": f"{MARKUP}{rank}", "node": f"</style>{MARKUP}", "local_rank": rank}
@@ -252,6 +254,7 @@ def test_hostile_text_is_inert(tmp_path: Path, capsys: pytest.CaptureFixture[str
     """It is shown as text: no element, no attribute, no escape, no secret comes of it."""
     found = write_up(hostile(tmp_path), tmp_path / "out", capsys)
     assert faults(found.html) == []
+    assert found.record["verdict"] == "rank-crashed"
     assert "&lt;img src=x onerror=alert(1)&gt;" in found.html
     assert MARKUP.split("</pre>")[0] in found.page.words
     everything = found.html + found.markdown + json.dumps(found.record, ensure_ascii=False)

@@ -23,14 +23,14 @@ def _counted(found: Inquiry) -> Iterator[BillLine]:
     yield BillLine(
         name="idle: GPUs held and doing nothing",
         gpu_hours=advice.lost_waiting_gpu_hours,
-        arithmetic=_product(gpus, prices.waiting, "from the first cause to the end")
+        arithmetic=_product(gpus, prices.waiting, "from the standstill to the end")
         if prices.waiting is not None
         else "the job is not known to have stopped, or no time of it is known",
     )
     yield BillLine(
         name="recompute: work since the last checkpoint",
         gpu_hours=advice.lost_recompute_gpu_hours,
-        arithmetic=_product(gpus, prices.recompute, "from the checkpoint to the first cause")
+        arithmetic=_product(gpus, prices.recompute, "from the checkpoint to the standstill")
         if prices.recompute is not None
         else "no durable checkpoint before it is known, or the job still runs",
     )

@@ -13,6 +13,8 @@ MOST_ROWS = 14
 MOST_TILES = 2048
 APART_NODES = 4
 """So many nodes of culprits or suspects have rows of their own."""
+NEAR_S = 120
+"""Who fell silent so long before the accused, or twice the time that is drawn, is still drawn."""
 ALIKE = 0.04
 """Last lines within this part of the drawn time are alike."""
 TONES: dict[str, Tone] = {
@@ -60,7 +62,8 @@ def _window(rows: Sequence[RankRow], told: Times) -> tuple[int | None, int | Non
         if row.standing in ("culprit", "suspect") and row.last_write_ns is not None
     ]
     begin = min([told.first_cause.at_ns or end, *accused, *([] if accused else [min(last)])])
-    begin = max(begin, end - 86_400 * NS)
+    near = begin - max(2 * (end - begin), NEAR_S * NS)
+    begin = max(min(one for one in (begin, *last) if one >= near), end - 86_400 * NS)
     margin = max((end - begin) // 8, 2 * NS)
     return begin - margin, end
 

@@ -21,8 +21,9 @@ from gpufleet_cli.verdict import Kind
 
 BEFORE_S = 2.0
 """Clocks of nodes differ: what is dated this much before the first cause still followed it."""
-TIE_S = 1.0
-"""Of beginnings this close, the one that a line states stands for all: clocks do not tell them apart."""
+TIE_S = 5.0
+"""Of beginnings this close, the one that a claim stands on is taken, then one that a line states: clocks of nodes
+do not tell them apart, and who waits may have begun to before the one that it waits for broke."""
 NO_TIME = "no line of the evidence has a time"
 
 
@@ -201,7 +202,12 @@ def _detected(found: Inquiry, seen: Sequence[Seen], cause: Instant) -> Instant:
         for one in seen
         if one.at_ns >= since
     ]
-    first = min(visible, key=lambda one: one.at_ns, default=None)
+    at_ns = cause.at_ns
+    first = min(
+        visible,
+        key=lambda one: (max(one.at_ns, at_ns), one.origin != cause.origin),
+        default=None,
+    )
     if first is None:
         later = [one for one in _claimed(found) if one.at_ns >= cause.at_ns]
         first = min(later, key=lambda one: one.at_ns, default=None)

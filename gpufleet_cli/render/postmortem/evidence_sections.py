@@ -90,7 +90,10 @@ def _silence_row(row: SilenceRow) -> tuple[Cell, ...]:
         (TONE_WORDS[row.tone],),
         at,
         ("not known" if row.quiet_s is None else duration(row.quiet_s),),
-        (f"ranks {rank_list(row.ranks, 60)}" + (f"; {'; '.join(places)}" if places else ""),),
+        (
+            f"{'rank' if len(row.ranks) == 1 else 'ranks'} {rank_list(row.ranks, 60)}"
+            + (f"; {'; '.join(places)}" if places else ""),
+        ),
     )
 
 

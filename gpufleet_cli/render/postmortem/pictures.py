@@ -28,14 +28,15 @@ def silence_bars(
     """A bar for each row: how long it wrote, and from then on nothing."""
     assert found.start_ns is not None and found.end_ns is not None
     start, end = found.start_ns, max(found.end_ns, found.start_ns + 1)
-    height = AXIS + ROW * len(found.rows) + 26
+    head = AXIS if cause_ns is not None else 4
+    height = head + ROW * len(found.rows) + 26
 
     def across(ns: int) -> float:
         return min(100.0, max(0.0, 100.0 * (ns - start) / (end - start)))
 
     parts = [*_moments(cause_ns, detected_ns, across, height)]
     for index, row in enumerate(found.rows):
-        parts += _bar(row, AXIS + ROW * index, across)
+        parts += _bar(row, head + ROW * index, across)
     parts += _axis(start, end, height)
     return _picture("silence-bars", "Until when each rank wrote", words, height, parts)
 

@@ -114,10 +114,10 @@ def _figures(made: Postmortem) -> tuple[tuple[str, Cell, str], ...]:
     told, triage = made.times, made.triage
     lost = triage.recommendation.lost_gpu_hours
     return (
-        ("First cause", _when(told.first_cause), "UTC"),
+        ("First cause", _when(told.first_cause), "" if told.first_cause.at_ns is None else "UTC"),
         ("First sign", _when(told.detected), _after(made, told.detected.at_ns)),
         ("Recovered", _when(told.recovered), _after(made, told.recovered.at_ns)),
-        ("Lost", (gpu_hours(lost) or "not known",), "idle and recompute"),
+        ("Lost", (gpu_hours(lost) or "not known",), "" if lost is None else "idle and recompute"),
         ("Verdict", (str(triage.verdict.kind),), f"confidence {triage.verdict.confidence:.2f}"),
     )
 
@@ -130,7 +130,8 @@ def _after(made: Postmortem, at_ns: int | None) -> str:
     first = made.times.first_cause.at_ns
     if first is None or at_ns is None:
         return ""
-    return f"{duration((at_ns - first) / NS)} after the cause"
+    late = (at_ns - first) / NS
+    return "at once" if late < 1 else f"{duration(late)} after the cause"
 
 
 # --- What happened --------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ def _culprits(made: Postmortem) -> Table:
                 (Code(one.node),) if one.node else ("not known",),
                 (gpu_words(one) or "not known",),
                 silent,
-                ("not known" if one.quieter_by_s is None else duration(one.quieter_by_s),),
+                (_quieter(one.quieter_by_s),),
             )
         )
     return Table(
@@ -175,6 +176,12 @@ def _culprits(made: Postmortem) -> Table:
         head=("Rank", "Pod", "Node", "GPU", "Silent since (UTC)", "Quieter than the others by"),
         rows=tuple(rows),
     )
+
+
+def _quieter(seconds: float | None) -> str:
+    if seconds is None:
+        return "not known"
+    return duration(seconds) if seconds > 0 else "not quieter"
 
 
 def _undecided(made: Postmortem) -> Iterator[Block]:
