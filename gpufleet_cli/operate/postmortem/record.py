@@ -37,7 +37,7 @@ Record = TypeVar("Record")
 
 def postmortem(found: Inquiry, target: Target) -> Postmortem:
     """Pure, but that it reads the cited files of the target once more."""
-    seen = signs.all_of(found.case)
+    seen = signs.all_of(found.case, found.triage.hardware)
     told = times(found, seen, target)
     moments, left_out = timeline(found, seen, told)
     lines = Lines(target)

@@ -6,11 +6,12 @@ follows the cause, `timeline` draws those together that are alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from gpufleet_cli.facts import Origin, Sign
 from gpufleet_cli.reason import Case
+from gpufleet_cli.verdict import HardwareEvent
 
 WORDS: dict[Sign, str] = {
     Sign.DUMP_SIGNAL_OWN: "asked for Flight Recorder dumps, its own watchdog had fired",
@@ -90,12 +91,14 @@ class Seen:
     is_end: bool = False
 
 
-def all_of(case: Case) -> tuple[Seen, ...]:
-    """Everything dated that says that something is wrong, in order of time."""
+def all_of(case: Case, hardware: Iterable[HardwareEvent] = ()) -> tuple[Seen, ...]:
+    """Everything dated that says that something is wrong, in order of time; but for events of the hardware that
+    have nothing to do with it."""
+    unrelated = {(one.origin, one.xid) for one in hardware if one.role == "unrelated"}
     found = [
         *_watchdogs(case),
         *_lines(case),
-        *_hardware(case),
+        *_hardware(case, unrelated),
         *_nodes(case),
         *_pods(case),
         *_events(case),
@@ -138,8 +141,12 @@ def _lines(case: Case) -> Iterator[Seen]:
         )
 
 
-def _hardware(case: Case) -> Iterator[Seen]:
+def _hardware(
+    case: Case, unrelated: Collection[tuple[Origin | None, int | None]]
+) -> Iterator[Seen]:
     for xid in case.xids:
+        if (xid.event.origin, xid.event.xid) in unrelated:
+            continue
         if xid.relevant and xid.at_ns is not None:
             code = xid.event.xid
             yield Seen(

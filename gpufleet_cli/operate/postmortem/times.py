@@ -21,6 +21,8 @@ from gpufleet_cli.verdict import Kind
 
 BEFORE_S = 2.0
 """Clocks of nodes differ: what is dated this much before the first cause still followed it."""
+KERNEL_TIE_S = 60.0
+"""A kernel log's own line of the fault is its cause, whatever the clocks of those say who waited for it."""
 TIE_S = 5.0
 """Of beginnings this close, the one that a claim stands on is taken, then one that a line states: clocks of nodes
 do not tell them apart, and who waits may have begun to before the one that it waits for broke."""
@@ -74,10 +76,13 @@ def has_fault(found: Inquiry, seen: Sequence[Seen]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dated:
+    """A beginning. It stands for every one that is up to `tie_s` earlier and has less to stand on."""
+
     at_ns: int
     why: str
     origin: Origin | None = None
     claims: tuple[str, ...] = ()
+    tie_s: float = TIE_S
 
 
 def _first_cause(found: Inquiry, seen: Sequence[Seen], target: Target) -> Instant:
@@ -104,19 +109,24 @@ def _earliest(dated: Sequence[_Dated]) -> _Dated | None:
     if not dated:
         return None
     least = min(one.at_ns for one in dated)
-    close = [one for one in dated if one.at_ns <= least + round(TIE_S * NS)]
+    close = [one for one in dated if one.at_ns <= least + round(one.tie_s * NS)]
     return min(close, key=lambda one: (not one.claims, one.origin is None, one.at_ns))
 
 
 def _beginnings(found: Inquiry) -> Iterator[_Dated]:
     case, chosen = found.case, found.chosen
+    if chosen is not None and chosen.kind is Kind.RENDEZVOUS_FAILURE:
+        claimed = min((one.at_ns for one in _claimed(found)), default=None)
+        joined = case.onset_ns
+        if claimed is None or joined is None or claimed > joined - 60 * NS:
+            yield from _waited_since(case)
     if case.onset_ns is not None:
         yield _onset(case, case.onset_ns)
     if chosen is not None and chosen.onset_ns is not None:
         at, origin = _claim_at(found, chosen.onset_ns)
         yield _Dated(
             at_ns=chosen.onset_ns,
-            why=_reason(found, at) or "where the explanation begins",
+            why=_reason(found, at) or "the explanation counts from here, and no line states it",
             origin=origin,
             claims=at,
         )
@@ -143,6 +153,21 @@ def _onset(case: Case, at_ns: int) -> _Dated:
     return _Dated(at_ns=at_ns, why="from here on nothing went on as before")
 
 
+def _waited_since(case: Case) -> Iterator[_Dated]:
+    """Who waits for ranks that never come does so from its first line on."""
+    first = min(
+        (one for one in case.writes if one.first_ns is not None),
+        key=lambda one: (one.first_ns or 0, one.path),
+        default=None,
+    )
+    if first is not None and first.first_ns is not None:
+        yield _Dated(
+            at_ns=first.first_ns,
+            why="the first rank wrote: from here on it waited for those that never came",
+            origin=Origin(path=first.path),
+        )
+
+
 def _reason(found: Inquiry, ids: Sequence[str]) -> str:
     return found.triage.verdict.evidence[int(ids[0][1:]) - 1].text if ids else ""
 
@@ -164,8 +189,15 @@ def _cause_events(found: Inquiry) -> Iterator[_Dated]:
         code = "" if event.xid is None else f"XID {event.xid}: "
         ids = claims_at(found, event.origin)
         where = f" on {event.node}" if event.node else ""
+        is_kernel = event.origin in {
+            one.event.origin for one in found.case.xids if one.event.source == "kernel"
+        }
         yield _Dated(
-            at_ns=event.at_ns, why=f"{code}{event.meaning}{where}", origin=event.origin, claims=ids
+            at_ns=event.at_ns,
+            why=f"{code}{event.meaning}{where}",
+            origin=event.origin,
+            claims=ids,
+            tie_s=KERNEL_TIE_S if is_kernel and ids else TIE_S,
         )
 
 
