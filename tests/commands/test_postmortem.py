@@ -316,6 +316,43 @@ def test_recovery_is_the_first_step_of_a_later_attempt(
     assert "down until it worked again" in found.page.words
 
 
+def test_a_bundle_says_when_it_was_gathered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That is when the verdict could be given; the manifest's attempts are in the timeline."""
+    place = copy_evidence(CASCADE, tmp_path / "bundle")
+    manifest = {
+        "schema": "gpufleet.bundle/v1",
+        "job": "llm-pretrain",
+        "namespace": "training",
+        "captured_at": "2026-11-29T15:02:00Z",
+        "attempt": 0,
+        "attempts": [
+            {
+                "attempt": 0,
+                "state": "failed",
+                "started_at": "2026-11-29T14:50:00Z",
+                "ended_at": None,
+            },
+            {
+                "attempt": 1,
+                "state": "running",
+                "started_at": "2026-11-29T14:58:00Z",
+                "ended_at": None,
+            },
+        ],
+    }
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    found = write_up(place, tmp_path / "out", capsys)
+    check(found)
+    record = found.record
+    assert record["diagnosed_at"] == "2026-11-29T15:02:00Z"
+    assert record["time_to_diagnose_seconds"] == pytest.approx(477.9, abs=1)
+    assert record["recovered_at"] is None
+    assert "attempt 1 began" in record["why"]["recovered_at"]
+    assert any(one["what"].startswith("attempt 1 began") for one in record["timeline"])
+
+
 # --- What stands in the job's objects -------------------------------------------------------------
 
 

@@ -55,9 +55,10 @@ def _price(found: Inquiry, told: Times, spent: Sequence[BillLine]) -> str:
             (advice.lost_waiting_gpu_hours, "while the GPUs did nothing"),
             (advice.lost_recompute_gpu_hours, "of work to be done again"),
         ]
-        each = [f"{gpu_hours(value)} {words}" for value, words in parts if value is not None]
+        known = [(value, words) for value, words in parts if value is not None]
+        each = [f"{gpu_hours(value)} {words}" for value, words in known]
         cost = f"It cost {gpu_hours(advice.lost_gpu_hours)}"
-        cost += f": {' and '.join(each)}" if each else ""
+        cost += f": {' and '.join(each)}" if len(known) > 1 else f" {known[0][1]}" if known else ""
     return f"{cost}. {_speed(told)}"
 
 

@@ -86,6 +86,8 @@ def _silences(found: Inquiry, told: Times) -> Iterator[Moment]:
         row = None if one.rank is None else rows.get(one.rank)
         origin = None if row is None else row.origin
         first = told.first_cause.at_ns
+        if first == one.silent_since_ns:
+            continue
         before = first is not None and one.silent_since_ns < first
         yield Moment(
             at_ns=one.silent_since_ns, what=f"{_who(one)} wrote its last ordinary line",

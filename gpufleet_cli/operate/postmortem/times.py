@@ -83,6 +83,7 @@ class _Dated:
     origin: Origin | None = None
     claims: tuple[str, ...] = ()
     tie_s: float = TIE_S
+    is_silence: bool = False
 
 
 def _first_cause(found: Inquiry, seen: Sequence[Seen], target: Target) -> Instant:
@@ -90,6 +91,7 @@ def _first_cause(found: Inquiry, seen: Sequence[Seen], target: Target) -> Instan
     chosen = found.chosen
     if chosen is None or chosen.onset_ns is None:
         named += _claimed(found)
+    named += _silences(found, named)
     fallbacks: tuple[Iterable[_Dated], ...] = (
         named,
         _claimed(found),
@@ -110,7 +112,34 @@ def _earliest(dated: Sequence[_Dated]) -> _Dated | None:
         return None
     least = min(one.at_ns for one in dated)
     close = [one for one in dated if one.at_ns <= least + round(one.tie_s * NS)]
-    return min(close, key=lambda one: (not one.claims, one.origin is None, one.at_ns))
+    return min(close, key=lambda one: (_standing(one), one.at_ns))
+
+
+def _standing(one: _Dated) -> int:
+    """What a claim stands on, then the silence of the culprit, then what a line states, then the rest."""
+    if one.is_silence:
+        return 1
+    return 0 if one.claims else 2 if one.origin is not None else 3
+
+
+def _silences(found: Inquiry, others: Sequence[_Dated]) -> list[_Dated]:
+    """A culprit's last ordinary line, where it is close to what is known to have begun: in many pods
+    one rank alone logs its steps, and the last line of another may be of hours before."""
+    kind = found.triage.verdict.kind
+    if not others or kind not in (Kind.RANK_MISSING, Kind.DATA_STALL):
+        return []
+    least = min(one.at_ns for one in others)
+    rows = {row.rank: row for row in found.triage.ranks}
+    told = []
+    for one in found.triage.verdict.culprits:
+        row, at_ns = rows.get(one.rank or 0), one.silent_since_ns
+        if one.rank is None or row is None or at_ns is None or abs(at_ns - least) > TIE_S * NS:
+            continue
+        why = f"rank {one.rank} wrote its last ordinary line"
+        if kind is Kind.RANK_MISSING:
+            why += ", and never came to where the others waited"
+        told.append(_Dated(at_ns=at_ns, why=why, origin=row.origin, is_silence=True))
+    return told
 
 
 def _beginnings(found: Inquiry) -> Iterator[_Dated]:
