@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from case_tools import cases, copy_evidence
+from jsonschema import Draft202012Validator
 from page_check import Page, faults
 
 from gpufleet_cli.cli import main
@@ -25,6 +26,9 @@ ROOT = Path(__file__).parents[2]
 BUNDLED = ROOT / "fixtures/train-run-7"
 CASCADE = ROOT / "fixtures/cases/fr/fr-04-tp-cascade-16"
 ALL_CASES = cases(ROOT / "fixtures/cases")
+SCHEMA = Draft202012Validator(
+    json.loads((ROOT / "gpufleet_cli/schema/postmortem-v1.schema.json").read_text(encoding="utf-8"))
+)
 MARKUP = "<img src=x onerror=alert(1)>\"&'</pre></main>"
 EVIL = f"\x1b[31m\u202e\u2066{MARKUP}`x`[l](http://evil.example/)|a|"
 
@@ -63,7 +67,7 @@ def check(found: Written) -> None:
     """What holds of every write-up."""
     assert faults(found.html) == []
     record, triage, page = found.record, found.triage, found.page
-    assert record["schema"] == "gpufleet.postmortem/v1"
+    assert list(SCHEMA.iter_errors(record)) == []
     assert record["verdict"] == triage["verdict"]["kind"]
     assert record["culprits"] == triage["verdict"]["culprits"]
     assert record["lost_gpu_hours"] == triage["recommendation"]["lost_gpu_hours"]

@@ -55,13 +55,13 @@ def _window(rows: Sequence[RankRow], told: Times) -> tuple[int | None, int | Non
     last = [row.last_write_ns for row in rows if row.last_write_ns is not None]
     if not last:
         return None, None
-    end = max([*last, told.ended_ns or 0, told.detected.at_ns or 0])
+    end = max(last)
     accused = [
         row.last_write_ns
         for row in rows
         if row.standing in ("culprit", "suspect") and row.last_write_ns is not None
     ]
-    begin = min([told.first_cause.at_ns or end, *accused, *([] if accused else [min(last)])])
+    begin = min([end, told.first_cause.at_ns or end, *accused, *([] if accused else [min(last)])])
     near = begin - max(2 * (end - begin), NEAR_S * NS)
     begin = max(min(one for one in (begin, *last) if one >= near), end - 86_400 * NS)
     margin = max((end - begin) // 8, 2 * NS)

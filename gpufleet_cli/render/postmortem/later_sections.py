@@ -20,6 +20,7 @@ from gpufleet_cli.render.postmortem.blocks import (
     Table,
 )
 from gpufleet_cli.render.words import commands_of, input_value, question_words
+from gpufleet_cli.spec_check import SpecFinding
 
 ID_WORDS = {
     "run_id": "run of the experiment tracker",
@@ -123,28 +124,37 @@ def _preflight(made: Postmortem) -> Iterator[Block]:
         yield Para(("No pod spec is in the evidence. ", *where))
         return
     yield Para((f"Checked: {made.specs_read_as}.",), "soft")
-    if not found.findings:
-        yield Para(("Nothing is found in it.",))
-        return
-    yield Table(
-        caption="Findings, worst first",
-        head=("Finding", "Severity", "What", "How to mend it", "Where"),
-        rows=tuple(
-            (
-                (Code(one.id),), (one.severity,), (f"{cut(one.message, 300)} ({cut(one.why, 200)})",),
-                (cut(one.fix, 300),),
-                (Code(cut("; ".join(one.where[:2]), 200)), f" and {len(one.where) - 2} more" if len(one.where) > 2 else ""),
-            )
-            for one in found.findings[:MOST_FINDINGS]
-        ),
-        marks=tuple("bad" if one.severity == "error" else "" for one in found.findings[:MOST_FINDINGS]),
-    )  # fmt: skip
+    stands = [one for one in found.findings if one.severity != "info"][:MOST_FINDINGS]
+    notes = [one for one in found.findings if one.severity == "info"][:MOST_FINDINGS]
+    if not stands:
+        yield Para(("Nothing in it stands at warning or above.",))
+    else:
+        yield Table(
+            caption="Findings, worst first",
+            head=("Finding", "Severity", "What", "How to mend it", "Where"),
+            rows=tuple(
+                (
+                    (Code(one.id),), (one.severity,), (f"{cut(one.message, 300)} ({cut(one.why, 200)})",),
+                    (cut(one.fix, 300),), _places(one),
+                )
+                for one in stands
+            ),
+            marks=tuple("bad" if one.severity == "error" else "" for one in stands),
+        )  # fmt: skip
+    if notes:
+        yield Para((f"{counted(len(notes), 'note')} besides:",))
+        yield Items(tuple((Code(one.id), f": {cut(one.message)}; {cut(one.fix)}") for one in notes))
     if found.silenced:
         reasons: tuple[Cell, ...] = tuple(
             (Code(one.finding.id), f": {one.reason} ({one.by})") for one in found.silenced
         )
         yield Para((f"{counted(len(found.silenced), 'finding')} silenced:",))
         yield Items(reasons)
+
+
+def _places(one: SpecFinding) -> Cell:
+    left = len(one.where) - 2
+    return (Code(cut("; ".join(one.where[:2]), 200)), f" and {left} more" if left > 0 else "")
 
 
 def tracking_blocks(made: Postmortem) -> Iterator[Block]:

@@ -282,8 +282,11 @@ def _speed(made: Postmortem, cited: Cited) -> Iterator[Block]:
     ):
         at: Cell = ("not known",) if instant.at_ns is None else (At(instant.at_ns, "exact"),)
         why = f"{what}: {instant.why}" if what else instant.why
+        after = _after(made, instant.at_ns) or "not known"
+        if instant is told.first_cause and instant.at_ns is not None:
+            after = "0s"
         rows.append(
-            ((name,), at, (_after(made, instant.at_ns) or "not known",), (cut(why, 300),),
+            ((name,), at, (after,), (cut(why, 300),),
              cited(instant.origin, instant.claims))
         )  # fmt: skip
     yield Table(
