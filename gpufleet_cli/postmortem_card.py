@@ -185,11 +185,13 @@ class HardwareHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillLine:
-    """One line of the bill with its arithmetic. `counted` is False for what is not in the sum."""
+    """One line of the bill with its arithmetic, and from when to when. `counted` is False for what is not in
+    the sum."""
 
     name: str
     gpu_hours: float | None
     arithmetic: str
+    span: tuple[int, int] | None = None
     counted: bool = True
 
 

@@ -8,7 +8,7 @@ from gpufleet_cli import cost
 from gpufleet_cli.postmortem_card import BillLine, Times
 from gpufleet_cli.prices import price
 from gpufleet_cli.reason.placed import NS
-from gpufleet_cli.render.layout import clock, duration, figure
+from gpufleet_cli.render.layout import duration, figure
 from gpufleet_cli.triage import Inquiry
 
 
@@ -23,6 +23,7 @@ def _counted(found: Inquiry) -> Iterator[BillLine]:
     yield BillLine(
         name="idle: GPUs held and doing nothing",
         gpu_hours=advice.lost_waiting_gpu_hours,
+        span=prices.waiting,
         arithmetic=_product(gpus, prices.waiting, "from the standstill to the end")
         if prices.waiting is not None
         else "the job is not known to have stopped, or no time of it is known",
@@ -30,6 +31,7 @@ def _counted(found: Inquiry) -> Iterator[BillLine]:
     yield BillLine(
         name="recompute: work since the last checkpoint",
         gpu_hours=advice.lost_recompute_gpu_hours,
+        span=prices.recompute,
         arithmetic=_product(gpus, prices.recompute, "from the checkpoint to the standstill")
         if prices.recompute is not None
         else "no durable checkpoint before it is known, or the job still runs",
@@ -47,7 +49,7 @@ def _beside(found: Inquiry, told: Times) -> Iterator[BillLine]:
         down = (told.ended_ns, told.recovered.at_ns)
         hours = round(cost.gpu_hours(gpus, (down[1] - down[0]) / NS), 2)
         yield BillLine(
-            name="down until it worked again", gpu_hours=hours, counted=False,
+            name="down until it worked again", gpu_hours=hours, counted=False, span=down,
             arithmetic=f"{_product(gpus, down, 'from the end to the first new step')}; not in the sum",
         )  # fmt: skip
     restart = next((one for one in advice.inputs if one.name == "restart"), None)
@@ -69,7 +71,4 @@ def _beside(found: Inquiry, told: Times) -> Iterator[BillLine]:
 def _product(gpus: int | None, span: tuple[int, int], what: str) -> str:
     seconds = (span[1] - span[0]) / NS
     held = "the GPUs (their number is not known)" if gpus is None else f"{gpus:,} GPUs"
-    hours = f"{seconds:,.1f} s / 3,600"
-    return (
-        f"{held} × {duration(seconds)} ({hours}; {clock(span[0])} to {clock(span[1])} UTC, {what})"
-    )
+    return f"{held} × {duration(seconds)} ({seconds:,.1f} s / 3,600), {what}"

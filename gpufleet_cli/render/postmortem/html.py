@@ -6,6 +6,7 @@ else. What depends on nothing but the incident is written: the same incident giv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from html import escape
 from typing import assert_never
@@ -42,8 +43,11 @@ from gpufleet_cli.render.postmortem.evidence_sections import TONE_WORDS
 from gpufleet_cli.render.postmortem.sections import report
 from gpufleet_cli.render.postmortem.style import STYLE
 from gpufleet_cli.render.postmortem.times import clock_text, datetime_text
-from gpufleet_cli.timestamps import format_ns
+from gpufleet_cli.timestamps import format_ns, parse_rfc3339
 
+_STAMP = re.compile(
+    r"(?<![\w-])([12]\d{3}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?: UTC|Z)(?!\w)", re.ASCII
+)
 HEAD = f"<!doctype html>\n<!-- {SCHEMA} -->\n"
 """How a page of ours begins."""
 
@@ -67,7 +71,7 @@ def render(made: Postmortem) -> str:
 
 
 def _top(told: Report) -> str:
-    lines = "".join(f"<li>{escape(line)}</li>" for line in told.summary)
+    lines = "".join(f"<li>{_text(line)}</li>" for line in told.summary)
     figures = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{_cell(cell)}{_unit(unit)}</dd></div>"
         for name, cell, unit in told.figures
@@ -209,7 +213,7 @@ def _inlines(cell: Cell) -> Iterator[str]:
 def _inline(inline: Inline) -> str:
     match inline:
         case str():
-            return escape(inline)
+            return _text(inline)
         case Code():
             return f"<code>{escape(inline.text)}</code>"
         case Strong():
@@ -220,6 +224,18 @@ def _inline(inline: Inline) -> str:
             return f'<time datetime="{datetime_text(inline.ns)}">{_time(inline)}</time>'
         case _:
             assert_never(inline)
+
+
+def _text(text: str) -> str:
+    """Escaped, the times in it as such."""
+    return _STAMP.sub(_stamped, escape(text))
+
+
+def _stamped(found: re.Match[str]) -> str:
+    told = parse_rfc3339(f"{found[1]}T{found[2]}Z")
+    if told is None:
+        return found[0]
+    return f'<time datetime="{datetime_text(told[0])}">{found[0]}</time>'
 
 
 def _time(at: At) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpufleet_cli.postmortem_card import Postmortem
+from gpufleet_cli.postmortem_card import BillLine, Postmortem
 from gpufleet_cli.render.clean import cut
 from gpufleet_cli.render.drain_page import spares_words
 from gpufleet_cli.render.layout import counted, gpu_hours
 from gpufleet_cli.render.postmortem.blocks import (
+    At,
     Block,
     Cell,
     Code,
@@ -38,7 +39,7 @@ def cost_blocks(made: Postmortem) -> Iterator[Block]:
         if line.gpu_hours is None and not line.counted:
             exact = "not in the sum"
         name: Cell = (Strong(line.name),) if line.name == "lost" else (line.name,)
-        rows.append((name, (exact,), (line.arithmetic,)))
+        rows.append((name, (exact,), _counted(line)))
     yield Table(
         caption="GPU-hours, with the arithmetic",
         head=("What", "GPU-hours", "How it is counted"),
@@ -47,6 +48,13 @@ def cost_blocks(made: Postmortem) -> Iterator[Block]:
     lost = made.triage.recommendation.lost_gpu_hours
     if lost is not None:
         yield Para((f"Together {gpu_hours(lost)}, as ", Code("gpufleet triage"), " counts it."))
+
+
+def _counted(line: BillLine) -> Cell:
+    if line.span is None:
+        return (line.arithmetic,)
+    since, until = line.span
+    return (f"{line.arithmetic}, ", At(since), " to ", At(until), " UTC")
 
 
 def decision_blocks(made: Postmortem) -> Iterator[Block]:
