@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from builders import SECOND, SILENT_NS, dumps_report, rank_rows, triage, verdict
@@ -174,6 +175,36 @@ def test_a_progress_bar_shows_its_last_state() -> None:
     bar = "\r".join(f"{n}%" for n in range(101))
     lines = Lines(target(bar=bar + "\n"))
     assert lines.line(Origin(path="bar.log", line=1)) == "100%"
+
+
+def test_lines_of_a_large_file_are_those_of_the_file(tmp_path: Path) -> None:
+    """Found by counting, wherever a chunk ends; the last one without a newline too."""
+    rows = [f"line {n} {'x' * (n * 37 % 500)}" for n in range(5_000)]
+    rows[17], rows[4_000] = "", "y" * 200_000
+    file = tmp_path / "big.log"
+    file.write_text("\n".join(rows))
+    data = file.read_bytes()
+    on_disk = Evidence(path="big.log", size_bytes=len(data), file=file)
+    for evidence in (on_disk, Evidence(path="big.log", size_bytes=len(data), content=data)):
+        found = Lines(replace(target(), evidences=(evidence,))).of("big.log")
+        assert len(found) == 5_000
+        for n in (0, 1, 16, 17, 18, 2_500, 3_999, 4_001, 4_999):
+            assert found[n] == rows[n].encode()
+        assert found[4_000] == b"y" * 65_536
+
+
+def test_a_long_progress_bar_shows_its_end() -> None:
+    """However long the line is."""
+    bar = "\r".join(f"{n} of 100000" for n in range(100_001))
+    assert Lines(target(bar=bar)).line(Origin(path="bar.log", line=1)) == "100000 of 100000"
+
+
+def test_two_bytes_a_character() -> None:
+    """UTF-16, as PowerShell writes it, is quoted as text."""
+    data = "first\nsecond\n".encode("utf-16")
+    wide = Evidence(path="w.log", size_bytes=len(data), content=data)
+    lines = Lines(replace(target(), evidences=(wide,)))
+    assert lines.line(Origin(path="w.log", line=2)) == "second"
 
 
 def test_lines_that_are_not_there() -> None:

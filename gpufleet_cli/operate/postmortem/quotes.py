@@ -8,23 +8,68 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
 
 from gpufleet_cli.errors import ParseError
 from gpufleet_cli.evidence import Evidence, Target
 from gpufleet_cli.facts import Origin
 from gpufleet_cli.parsers import json_documents as js
 from gpufleet_cli.parsers import log_documents
+from gpufleet_cli.parsers.log_pages import wide_encoding
 from gpufleet_cli.parsers.log_text import decode, printable
 from gpufleet_cli.postmortem_card import LogLine
 
 LONGEST = 400
 BEFORE, AT_END = 6, 12
 _FAR = 400
+CHUNK = 1 << 16
+LONGEST_READ = 1 << 16
 _TAG = re.compile(
     r"\[(?:default|rank|trainer)\d{1,6}\](?=:)|^\s{0,8}\d{1,6}: |\[\d{1,6},\d{1,6}\]<std(?:out|err)>"
 )
+
+
+class Rows(Protocol):
+    """Lines by their index from 0."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> str | bytes: ...
+
+
+class Text:
+    """Bytes as lines, found by counting newlines chunk by chunk: a log of gigabytes is never held as lines."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        self._read, self._size = read, size
+        self._before = [0]
+        for at in range(0, size, CHUNK):
+            self._before.append(self._before[-1] + read(at, at + CHUNK).count(b"\n"))
+
+    def __len__(self) -> int:
+        return self._before[-1] + 1
+
+    def __getitem__(self, index: int, /) -> bytes:
+        start = 0 if index == 0 else self._newline(index - 1) + 1
+        end = self._newline(index) if index < self._before[-1] else self._size
+        if end - start <= LONGEST_READ:
+            return self._read(start, end)
+        head = self._read(start, start + LONGEST_READ)
+        return self._read(end - LONGEST_READ, end) if b"\r" in head else head
+
+    def _newline(self, number: int) -> int:
+        """Where the newline of this number (from 0) stands."""
+        chunk = bisect_right(self._before, number) - 1
+        data = self._read(chunk * CHUNK, (chunk + 1) * CHUNK)
+        at = -1
+        for _ in range(number - self._before[chunk] + 1):
+            at = data.find(b"\n", at + 1)
+        return chunk * CHUNK + at
 
 
 class Lines:
@@ -33,9 +78,9 @@ class Lines:
     def __init__(self, target: Target) -> None:
         self._by_path = {e.path: e for e in target.evidences}
         self._path: str | None = None
-        self._lines: Sequence[str | bytes] = ()
+        self._lines: Rows = ()
 
-    def of(self, path: str) -> Sequence[str | bytes]:
+    def of(self, path: str) -> Rows:
         """All lines of a file, nothing where it cannot be read."""
         if path != self._path:
             evidence = self._by_path.get(path)
@@ -51,14 +96,33 @@ class Lines:
         return _shown(lines[origin.line - 1])
 
 
-def _lines(evidence: Evidence) -> Sequence[str | bytes]:
+def _lines(evidence: Evidence) -> Rows:
     try:
         document = log_documents.read_document(evidence.head, evidence.read, evidence.size_bytes)
         if document is not None and document.entries:
             return [entry.text for entry in document.entries]
-        return evidence.read().split(b"\n")
+        wide = wide_encoding(evidence.head)
+        if evidence.file is not None and wide is None:
+            return Text(partial(_part, evidence.file), evidence.size_bytes)
+        data = evidence.read()
+        if wide is not None:
+            data = data.decode(wide, "replace").encode("utf-8", "replace")
+        return Text(partial(_slice, data), len(data))
     except ParseError:
         return ()
+
+
+def _slice(data: bytes, start: int, end: int) -> bytes:
+    return data[start:end]
+
+
+def _part(file: Path, start: int, end: int) -> bytes:
+    try:
+        with file.open("rb", buffering=0) as source:
+            source.seek(start)
+            return source.read(end - start)
+    except OSError:  # gone since it was read: then it is not quoted
+        return b""
 
 
 def _shown(line: str | bytes) -> str:
@@ -107,7 +171,7 @@ def last_lines(lines: Lines, stretch: Stretch) -> tuple[LogLine, ...]:
     )
 
 
-def _own(every: Sequence[str | bytes], anchor: int, most: int, stretch: Stretch) -> list[int]:
+def _own(every: Rows, anchor: int, most: int, stretch: Stretch) -> list[int]:
     """The numbers of up to `most` lines of the rank, the anchor last."""
     tag = _tag(every[anchor - 1])
     found: list[int] = []
