@@ -281,7 +281,7 @@ def _speed(made: Postmortem, cited: Cited) -> Iterator[Block]:
         ("Recovery", told.recovered, "the first step of a later attempt"),
     ):
         at: Cell = ("not known",) if instant.at_ns is None else (At(instant.at_ns, "exact"),)
-        why = f"{what}: {instant.why}" if what else instant.why
+        why = f"{what}: {instant.why}" if what and instant.at_ns is not None else instant.why
         after = _after(made, instant.at_ns) or "not known"
         if instant is told.first_cause and instant.at_ns is not None:
             after = "0s"
