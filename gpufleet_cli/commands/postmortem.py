@@ -50,10 +50,9 @@ def postmortem(
     Exit status: 0 it was written (undecidable too), 4 the target cannot be read, 2 usage.
 
     Examples:
-        gpufleet triage train-run-7 -n train --save b.tar.zst  # at night: keep what was there
-        gpufleet postmortem b.tar.zst --to report.html   # the page, and report.json beside it
-        gpufleet postmortem ./incident/ > report.md      # Markdown, for a ticket
-        gpufleet postmortem b.tar.zst -o json            # the record alone
+      gpufleet postmortem b.tar.zst --to report.html  # and report.json beside it
+      gpufleet postmortem ./incident/ > report.md     # Markdown, for a ticket
+      gpufleet postmortem b.tar.zst -o json           # the record alone
     """
     output = one_of(settings.output, OUTPUTS)
     page = None if to is None else _page_of(to)
