@@ -8,12 +8,11 @@ in any message or report can carry a control character.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -33,8 +32,11 @@ from gpufleet_cli.evidence import HEAD_BYTES as HEAD_BYTES
 from gpufleet_cli.evidence import Evidence as Evidence
 from gpufleet_cli.evidence import Target as Target
 from gpufleet_cli.facts import Gap, Origin
+from gpufleet_cli.manifest import attempts_of as attempts_of
+from gpufleet_cli.manifest import described, taken_out
+from gpufleet_cli.manifest import time_of as time_of
+from gpufleet_cli.manifest import whole_of as whole_of
 from gpufleet_cli.plain_text import visible
-from gpufleet_cli.timestamps import parse_rfc3339
 from gpufleet_cli.unpack import (
     READ_LIMIT,
     Budget,
@@ -50,9 +52,8 @@ from gpufleet_cli.unpack import (
 
 STANDARD_INPUT = "-"
 _SNIFF_BYTES = 1024
-_MANIFEST_LIMIT = 64 << 20
-_MOST_MISSING = 10_000
-_MOST_ATTEMPTS = 1_000
+_OWN_REPORT = b"gpufleet.postmortem/v1"
+_REPORT_NAMES = (".html", ".htm", ".md", ".json")
 _NEVER_READ = re.compile(r"case\.json(\.(gz|zst|zstd|bz2|xz))?", re.IGNORECASE)
 
 
@@ -108,6 +109,15 @@ def _special_name(mode: int) -> str:
     return "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "special file"
 
 
+def _is_own_report(evidence: Evidence) -> bool:
+    if not evidence.path.lower().endswith(_REPORT_NAMES):
+        return False
+    try:
+        return _OWN_REPORT in evidence.head[:64]
+    except ParseError:
+        return False
+
+
 class _Found:
     """What the walk has met so far: the only thing here that fills up."""
 
@@ -122,8 +132,11 @@ class _Found:
         self.gaps.append(Gap(what=shown, why=why, would_settle=would_settle, origin=origin))
 
     def add(self, evidence: Evidence) -> None:
-        """A second file of the same name (`a.log` beside `a.log.gz`) keeps its own."""
+        """A second file of the same name (`a.log` beside `a.log.gz`) keeps its own. A write-up of ours that
+        lies beside the evidence is none: it quotes lines of it."""
         path = evidence.path
+        if _is_own_report(evidence):
+            return
         number = 2
         while path in self.evidences:
             path = f"{evidence.path}~{number}"
@@ -138,35 +151,11 @@ class _Found:
         return True
 
     def target(self, name: str, *, may_be_empty: bool = False) -> Target:
-        path, manifest = _manifest(self.evidences)
+        path, manifest = taken_out(self.evidences)
         if not (may_be_empty or self.evidences or self.gaps or manifest is not None):
             self.gap(name, "no file in it", "logs of all ranks, and Flight Recorder dumps")
         evidences = tuple(self.evidences[path] for path in sorted(self.evidences))
         return replace(described(name, evidences, self.gaps, manifest), manifest_path=path)
-
-
-def described(
-    name: str,
-    evidences: tuple[Evidence, ...],
-    gaps: Iterable[Gap],
-    manifest: dict[str, object] | None,
-) -> Target:
-    """A target by what was found: its files, what could not be had, and a bundle's own account."""
-    return Target(
-        kind="directory" if manifest is None else "bundle",
-        name=name,
-        evidences=evidences,
-        gaps=tuple(
-            sorted(
-                [*gaps, *_missing_of(manifest)],
-                key=lambda gap: (gap.what, gap.why, gap.would_settle),
-            )
-        ),
-        captured_ns=time_of(manifest, "captured_at"),
-        job=_text_of(manifest, "job"),
-        namespace=_text_of(manifest, "namespace"),
-        manifest=manifest,
-    )
 
 
 def listed(files: Iterable[tuple[Path, str]], name: str) -> Target:
@@ -390,7 +379,7 @@ def _take_member(
     taken[path] = Evidence(path=shown, name=visible(path), size_bytes=packed.size, packed=packed)
 
 
-# --- Standard input, manifest ---------------------------------------------------------------------
+# --- Standard input ---------------------------------------------------------------------
 
 
 def _read_standard_input() -> Target:
@@ -414,75 +403,3 @@ def _read_standard_input() -> Target:
     else:
         found.add(Evidence(path="standard-input", size_bytes=len(content), content=content))
     return found.target("standard-input")
-
-
-def _manifest(
-    evidences: dict[str, Evidence],
-) -> tuple[str | None, dict[str, object] | None]:
-    """The manifest that `collect` wrote, taken out of the evidence; any other file stays in."""
-    for path in sorted(evidences, key=lambda path: (path.count("/"), path)):
-        if not may_be_manifest(path) or evidences[path].size_bytes > _MANIFEST_LIMIT:
-            continue
-        try:
-            document = manifest_in(evidences[path].read())
-        except ParseError:
-            continue
-        if document is not None:
-            del evidences[path]
-            return path, document
-    return None, None
-
-
-def may_be_manifest(path: str) -> bool:
-    """By its place: at the top, or in the one folder there."""
-    return path.rsplit("/", 1)[-1] == "manifest.json" and path.count("/") <= 1
-
-
-def manifest_in(content: bytes) -> dict[str, object] | None:
-    """The manifest of a bundle in these bytes, None in any other."""
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    is_ours = isinstance(document, dict) and str(document.get("schema")).startswith(
-        "gpufleet.bundle/"
-    )
-    return document if is_ours else None
-
-
-def _missing_of(manifest: dict[str, object] | None) -> Iterator[Gap]:
-    """What `collect` could not have, as it says itself."""
-    listed = None if manifest is None else manifest.get("missing")
-    for entry in listed[:_MOST_MISSING] if isinstance(listed, list) else ():
-        if isinstance(entry, dict) and isinstance(entry.get("what"), str):
-            what, why, settles = (
-                visible(str(entry.get(key) or "")) for key in ("what", "why", "would_settle")
-            )
-            origin = Origin(path="manifest.json")
-            yield Gap(what=what, why=why, would_settle=settles, origin=origin)
-
-
-def attempts_of(manifest: Mapping[str, object] | None) -> Iterator[Mapping[str, object]]:
-    """The attempts that the cluster knew when the bundle was gathered."""
-    listed = None if manifest is None else manifest.get("attempts")
-    for entry in listed[:_MOST_ATTEMPTS] if isinstance(listed, list) else ():
-        if isinstance(entry, dict) and type(entry.get("attempt")) is int:
-            yield entry
-
-
-def _text_of(manifest: Mapping[str, object] | None, key: str) -> str | None:
-    value = None if manifest is None else manifest.get(key)
-    return visible(value) if isinstance(value, str) and value else None
-
-
-def whole_of(manifest: Mapping[str, object] | None, key: str) -> int | None:
-    """A count in a manifest, at least 1."""
-    value = None if manifest is None else manifest.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def time_of(manifest: Mapping[str, object] | None, key: str) -> int | None:
-    """A time in a manifest or in one of its entries, as Unix nanoseconds."""
-    text = _text_of(manifest, key)
-    stamp = None if text is None else parse_rfc3339(text)
-    return None if stamp is None else stamp[0]

@@ -25,6 +25,7 @@ from gpufleet_cli.commands.drain_check import drain_check
 from gpufleet_cli.commands.drill import drill
 from gpufleet_cli.commands.dumps import dumps
 from gpufleet_cli.commands.evict import evict
+from gpufleet_cli.commands.examples import told
 from gpufleet_cli.commands.explain import explain
 from gpufleet_cli.commands.history import history
 from gpufleet_cli.commands.label_gangs import label_gangs
@@ -32,12 +33,14 @@ from gpufleet_cli.commands.node import node, nodes
 from gpufleet_cli.commands.options import root_options, splice
 from gpufleet_cli.commands.output import silence
 from gpufleet_cli.commands.overview import overview
+from gpufleet_cli.commands.postmortem import postmortem
 from gpufleet_cli.commands.preflight import preflight
 from gpufleet_cli.commands.queue import queue
 from gpufleet_cli.commands.ranks import ranks
 from gpufleet_cli.commands.summarise import summarise
 from gpufleet_cli.commands.triage import triage
 from gpufleet_cli.commands.uncordon import uncordon
+from gpufleet_cli.commands.watch import watch
 from gpufleet_cli.commands.xid import xid
 from gpufleet_cli.completion import WITH_VALUE
 from gpufleet_cli.errors import ExitCode, GpufleetError
@@ -46,7 +49,7 @@ from gpufleet_cli.plain_text import visible
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
 COMMANDS = (
     triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, evict, drain_check, label_gangs,
-    xid, doctor, preflight, summarise, drill, history, cache,
+    xid, doctor, preflight, watch, postmortem, summarise, drill, history, cache,
 )  # fmt: skip
 GROUPS = (cost,)
 """Commands with commands of their own: each makes its Typer app."""
@@ -66,7 +69,7 @@ def build(only: str | None = None) -> typer.Typer:
     app = typer.Typer(
         name="gpufleet",
         help=_HELP,
-        epilog=_EPILOG,
+        epilog=f"{told(overview)[1]}\n\n{_EPILOG}",
         rich_markup_mode=None,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -75,7 +78,8 @@ def build(only: str | None = None) -> typer.Typer:
     app.callback(invoke_without_command=True)(root_options(overview))
     for command in COMMANDS:
         if only in (None, name_of(command)):
-            app.command(name_of(command))(splice(command))
+            text, examples = told(command)
+            app.command(name_of(command), help=text, epilog=examples)(splice(command))
     for group in GROUPS:
         if only in (None, group.__name__):
             app.add_typer(group(), name=group.__name__)

@@ -29,6 +29,8 @@ WITH_VALUE = frozenset(
         "--scheduling-goodput", "--runtime-goodput", "--program-goodput", "--failures-per-hour",
         "--repair", "--stock-out", "--rack-nodes", "--nodes", "--availability",
         "--slow-probability", "--events", "--days", "--history", "--since", "--job", "--fleet-gpus",
+        "--warn-at", "--poll", "--match", "--step-seconds-metric", "--last-step-metric",
+        "--last-checkpoint-metric", "--alertmanager",
         "--shard", "--under", "--scheduler",
     }
 )  # fmt: skip
@@ -39,7 +41,7 @@ _BY_COMMAND = {
     "node": "node", "drain-check": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
     "explain": "job", "doctor": "job", "preflight": "job", "xid": "xid", "cache": "cache",
     "cordon": "node", "uncordon": "node", "queue": "queue", "evict": "gang", "cost": "cost",
-    "history": "history",
+    "history": "history", "watch": "job",
 }  # fmt: skip
 COST_TOPICS = (
     "checkpoint-interval", "recompute", "idle", "mtbf", "efficiency", "spares", "decide", "tail",
@@ -48,10 +50,9 @@ COST_TOPICS = (
 _SECOND = {"cache": ("refresh",), "queue": ("done",), "history": ("add",), "cost": COST_TOPICS}
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
 _OUTPUTS = {
-    "triage": ("text", "json", "yaml", "markdown", "html"),
-    "collect": ("json",),
-    "summarise": ("json",),
-}
+    "triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",), "summarise": ("json",),
+    "postmortem": ("markdown", "html", "json"),
+}  # fmt: skip
 _USUAL_OUTPUTS = ("text", "json")
 _SEVERAL = frozenset({"xid", "drain-check", "cordon", "uncordon"})
 _FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain", "preflight"})

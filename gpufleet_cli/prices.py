@@ -19,11 +19,15 @@ Source = Literal["flag", "file", "evidence", "default", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """The inputs with their sources, and the stakes that they make; None without a world size."""
+    """The inputs with their sources, and the stakes that they make; None without a world size.
+
+    `waiting` and `recompute` are from when to when (Unix ns) GPUs waited, and worked for nothing."""
 
     inputs: tuple[Input, ...]
     stakes: cost.Stakes | None
     all_known: bool
+    waiting: tuple[int, int] | None
+    recompute: tuple[int, int] | None
     waiting_gpu_hours: float | None
     recompute_gpu_hours: float | None
 
@@ -81,12 +85,15 @@ def price(case: Case, chosen: Hypothesis | None) -> Prices:
             slowdown=max(1.0, slowdown),
             hazard_per_hour=hazard,
         )
+    waiting, recompute = _waiting(case, onset, chosen), _recompute(case, onset, chosen)
     return Prices(
         inputs=inputs,
         stakes=stakes,
         all_known=all(i.source not in ("default", "unknown") for i in inputs),
-        waiting_gpu_hours=_waiting(case, gpus, onset, chosen),
-        recompute_gpu_hours=_recompute(case, gpus, onset, chosen),
+        waiting=waiting,
+        recompute=recompute,
+        waiting_gpu_hours=_held(gpus, waiting),
+        recompute_gpu_hours=_held(gpus, recompute),
     )
 
 
@@ -136,25 +143,27 @@ def _hazard(case: Case, chosen: Hypothesis | None) -> float:
     return 1.0 / (1.0 / hazard + (last - chosen.onset_ns) / NS / 3600.0)
 
 
-def _waiting(
-    case: Case, gpus: int | None, onset: int | None, chosen: Hypothesis | None
-) -> float | None:
-    """GPU-hours in which the job held its GPUs and did nothing, up to its end or now."""
-    if gpus is None or onset is None or not case.stop.stopped or is_healthy(chosen):
+def _waiting(case: Case, onset: int | None, chosen: Hypothesis | None) -> tuple[int, int] | None:
+    """From when to when the job held its GPUs and did nothing, up to its end or now."""
+    if onset is None or not case.stop.stopped or is_healthy(chosen):
         return None
     end = case.stop.ended_ns if case.stop.ended_ns is not None else case.as_of_ns
-    return None if end is None or end < onset else cost.gpu_hours(gpus, (end - onset) / NS)
+    return None if end is None or end < onset else (onset, end)
 
 
-def _recompute(
-    case: Case, gpus: int | None, onset: int | None, chosen: Hypothesis | None
-) -> float | None:
+def _recompute(case: Case, onset: int | None, chosen: Hypothesis | None) -> tuple[int, int] | None:
+    """The work since the checkpoint, which is done again."""
     last = case.checkpoints.last_ns
-    if gpus is None or onset is None or last is None or not case.stop.stopped:
+    if onset is None or last is None or not case.stop.stopped:
         return None
-    if is_healthy(chosen) or onset < last:
+    return None if is_healthy(chosen) or onset < last else (last, onset)
+
+
+def _held(gpus: int | None, span: tuple[int, int] | None) -> float | None:
+    """GPU-hours of all GPUs of the job over a span."""
+    if gpus is None or span is None:
         return None
-    return cost.gpu_hours(gpus, (onset - last) / NS)
+    return cost.gpu_hours(gpus, (span[1] - span[0]) / NS)
 
 
 def is_healthy(chosen: Hypothesis | None) -> bool:

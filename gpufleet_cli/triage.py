@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gpufleet_cli.bundle import Target, attempts_of, time_of, whole_of
@@ -43,6 +43,17 @@ MOST_HARDWARE_EVENTS = 200
 SHOWN_FRAMES = 4
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inquiry:
+    """An answer with what it was made of, for a report that shows more of it. `facts` are of all attempts.
+    Places are spelled as they were read (`x.log` of `x.log.gz`); `with_file_names` puts that right."""
+
+    triage: Triage
+    case: Case
+    chosen: Hypothesis | None
+    facts: tuple[Fact, ...]
+
+
 def triage_target(
     target: Target,
     numbers: JobNumbers,
@@ -55,9 +66,22 @@ def triage_target(
 
     `told` is told of files as they are read.
     """
+    found = inquire(target, numbers, as_of_ns=as_of_ns, strict=strict, told=told)
+    return with_file_names(found.triage, file_names(target))
+
+
+def inquire(
+    target: Target,
+    numbers: JobNumbers,
+    *,
+    as_of_ns: int | None = None,
+    strict: bool = False,
+    told: Told | None = None,
+) -> Inquiry:
+    """`triage_target`, with what the answer was made of."""
     with no_collection():  # no fact is in a cycle, and millions of them are looked through again
-        summary = merge([summarise(target.evidences, strict=strict, told=told)])
-        return triage_summary(target, summary, numbers, as_of_ns=as_of_ns, strict=strict)
+        facts, files = read_facts(target, strict=strict, told=told)
+        return judge(target, [numbers, *facts], files, as_of_ns=as_of_ns, strict=strict)
 
 
 def triage_summary(
@@ -92,6 +116,18 @@ def decide(
     strict: bool,
 ) -> Triage:
     """From facts to the whole answer."""
+    return judge(target, facts, files, as_of_ns=as_of_ns, strict=strict).triage
+
+
+def judge(
+    target: Target,
+    facts: Sequence[Fact],
+    files: tuple[FileRead, ...],
+    *,
+    as_of_ns: int | None,
+    strict: bool,
+) -> Inquiry:
+    """From facts to the whole answer, with what it was made of."""
     case = build_case(
         facts,
         as_of_ns=as_of_ns,
@@ -115,7 +151,7 @@ def decide(
     if view.name is None and target.job is not None:
         view = replace(view, name=target.job, namespace=view.namespace or target.namespace)
     view = _with_group(_with_attempts(view, target), target)
-    return Triage(
+    triage = Triage(
         target_kind=target.kind,
         target_name=target.name,
         target_namespace=target.namespace or view.namespace,
@@ -129,6 +165,7 @@ def decide(
         missing=_missing(case, facts, broken, verdict.culprits),
         files=files,
     )
+    return Inquiry(triage=triage, case=case, chosen=chosen, facts=tuple(facts))
 
 
 _LABELS = re.compile(r"[A-Za-z0-9][A-Za-z0-9./_=,-]{0,400}", re.ASCII)
@@ -313,6 +350,11 @@ def _per_rank(ranks: Sequence[int], what: str, why: str, settles: str) -> Iterat
 
 
 # --- Names of files ------------------------------------------------------------------------------
+
+
+def file_names(target: Target) -> dict[str, str]:
+    """How files are spelled on disk that were read under another name."""
+    return {e.path: e.name for e in target.evidences if e.name != e.path}
 
 
 def with_file_names(triage: Triage, names: Mapping[str, str]) -> Triage:

@@ -60,6 +60,11 @@ def summarise(
 
     Of N tasks over one place each gives its own number: --shard $SLURM_ARRAY_TASK_ID/64.
     Exit status: 0 the part was written, 4 the shard cannot be read, 2 usage.
+
+    Examples:
+      gpufleet summarise /shared/incident --shard 17/64 --to parts/17.part
+      gpufleet summarise s3://incident/ --shard 0/8 --to 0.part
+      gpufleet summarise /var/log/pods --under gpu-node-0417 --to 0417.part
     """
     one_of(settings.output, ("json",))
     chosen = _chosen(shard)

@@ -28,6 +28,7 @@ from gpufleet_cli.settings import Settings, keeps_state
 if TYPE_CHECKING:
     from gpufleet_cli.evidence import Target
     from gpufleet_cli.facts import JobNumbers
+    from gpufleet_cli.triage import Inquiry
     from gpufleet_cli.verdict import Triage
 
 TARGET_HELP = (
@@ -73,7 +74,7 @@ def triage_of(
         from gpufleet_cli.commands.live_target import gathered
 
         with gathered(target, live, settings, save, numbers.watchdog_timeout_s) as (read, found):
-            triage = _triaged(read, numbers, as_of_ns)
+            triage = triaged(read, numbers, as_of_ns)
         yield triage
         keep(triage, read, settings, is_verdict_shown=is_verdict_shown)
         if found.interrupted:
@@ -86,7 +87,7 @@ def triage_of(
     if target == "-" and sys.stdin.isatty():
         say("paste the log lines, then press Ctrl-D")
     read = read_target(target, follow_links=inputs.follow_links)
-    triage = _triaged(read, numbers, as_of_ns)
+    triage = triaged(read, numbers, as_of_ns)
     yield triage
     keep(triage, read, settings, is_verdict_shown=is_verdict_shown)
 
@@ -130,15 +131,22 @@ def _of_summaries(
     return triage_place(given[0], scheduler, settings, numbers, as_of_ns)
 
 
-def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
+def triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
+    from gpufleet_cli.triage import file_names, with_file_names
+
+    return with_file_names(inquired(read, numbers, as_of_ns).triage, file_names(read))
+
+
+def inquired(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Inquiry:
+    """A target triaged, with what the answer was made of; remembered as every triage is."""
     from gpufleet_cli.parsers.worker_pool import warm
 
     warm(len(read.evidences))
-    from gpufleet_cli.triage import triage_target
+    from gpufleet_cli.triage import inquire
 
     with shown(len(read.evidences)) as progress:
-        found = triage_target(read, numbers, as_of_ns=as_of_ns, told=progress)
-    _remember(found)
+        found = inquire(read, numbers, as_of_ns=as_of_ns, told=progress)
+    _remember(found.triage)
     return found
 
 

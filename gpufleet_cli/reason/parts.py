@@ -26,10 +26,10 @@ from functools import cache
 import msgspec
 
 from gpufleet_cli import __version__
-from gpufleet_cli.bundle import described, manifest_in
 from gpufleet_cli.errors import ParseError
 from gpufleet_cli.evidence import Evidence, Target
 from gpufleet_cli.facts import Gap, Origin, Writes
+from gpufleet_cli.manifest import described, manifest_in
 from gpufleet_cli.parsers import training_log
 from gpufleet_cli.parsers.registry import PARSERS
 from gpufleet_cli.parsers.safe_pickle import limited_memory

@@ -51,7 +51,7 @@ def _block(block: Block) -> list[str]:
         case Items():
             return [f"- {escape(item)}" for item in block.items]
         case Commands():
-            return _fence(block.lines)
+            return fence(block.lines, "sh")
         case Bars():
             return list(_bars(block.groups))
         case _:
@@ -65,10 +65,11 @@ def _table(table: Table) -> Iterator[str]:
         yield f"| {' | '.join(escape(cell) for cell in cells)} |"
 
 
-def _fence(lines: Sequence[str]) -> list[str]:
+def fence(lines: Sequence[str], language: str) -> list[str]:
+    """Lines as they are, in a fence that no backtick in them can close."""
     longest = max((len(run) for line in lines for run in re.findall(r"`{1,400}", line)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [f"{fence}sh", *lines, fence]
+    mark = "`" * max(3, longest + 1)
+    return [f"{mark}{language}", *lines, mark]
 
 
 def _bars(groups: Sequence[SilenceGroup]) -> Iterator[str]:

@@ -313,7 +313,7 @@ def _footer(triage: Triage) -> list[str]:
         parts.append(f"Not seen: {fit(_weightiest(triage).what, 50)}{more}.")
     ways = ["-v"]
     if triage.ranks:
-        ways += [f"explain --rank {_rank_to_explain(triage)}", "ranks"]
+        ways += [f"explain --rank {_rank_to_explain(triage)}", "ranks", "postmortem"]
     parts.append(f"More: {', '.join(ways)}")
     return row(parts, gap=" ")
 

@@ -70,6 +70,7 @@ def plant(fake: FakeApi) -> None:
             "DB_LOGIN": PLANTED["env"],
             "NCCL_DEBUG": "INFO",
             "PET_NODE_RANK": "0",
+            "WANDB_RUN_ID": "3k2j1h",
             "WORLD_SIZE": "1",
         },
         args=[
@@ -127,6 +128,7 @@ def test_no_secret_is_in_the_bundle_or_in_a_report(
     assert json.loads(told.out)["hidden"] == len(manifest["hidden"]) >= len(PLANTED) - 1
     assert b'{"name":"NCCL_DEBUG","value":"INFO"}' in kept
     assert b'{"name":"PET_NODE_RANK","value":"0"}' in kept
+    assert b'{"name":"WANDB_RUN_ID","value":"3k2j1h"}' in kept
     assert b"tokens/s 4096" in kept
     for output in ("text", "json", "yaml", "markdown", "html"):
         main(["triage", str(to), "-o", output, "-v"])

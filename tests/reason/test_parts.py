@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from gpufleet_cli.bundle import Target, described, read_target
+from gpufleet_cli.bundle import Target, read_target
 from gpufleet_cli.errors import ParseError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import Gap, JobNumbers, Origin
+from gpufleet_cli.manifest import described
 from gpufleet_cli.parsers import training_log
 from gpufleet_cli.reason import parts
 from gpufleet_cli.reason.parts import NoPart, Part

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
 
-from gpufleet_cli.bundle import may_be_manifest
+from gpufleet_cli.manifest import may_be_manifest
 from gpufleet_cli.parsers.wrappers import paths
 from gpufleet_cli.plain_text import visible
 from gpufleet_cli.unpack import bare_name

@@ -1,0 +1,1 @@
+"""How a postmortem looks: one HTML file, Markdown, and the record beside it."""
