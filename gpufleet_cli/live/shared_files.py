@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, Protocol
@@ -281,13 +282,10 @@ class _Files:
 
     def entries(self, stem: str, most: int) -> Iterator[Entry]:
         try:
-            found = self._system.ls(self._folder or "/", detail=True)
+            with _in_words():
+                found = self._system.ls(self._folder or "/", detail=True)
         except FileNotFoundError:
             return
-        except PermissionError as exc:
-            raise NotListed(_os_words(exc)) from exc
-        except OSError as exc:
-            raise SourceError(_os_words(exc)) from exc
         if len(found) > most:
             raise NotListed(f"over {most:,} files in the folder")
         for one in found:
@@ -297,13 +295,10 @@ class _Files:
 
     def below(self, most: int) -> Iterator[Entry]:
         try:
-            found = self._system.find(self._folder or "/", detail=True)
+            with _in_words():
+                found = self._system.find(self._folder or "/", detail=True)
         except FileNotFoundError:
             return
-        except PermissionError as exc:
-            raise NotListed(_os_words(exc)) from exc
-        except OSError as exc:
-            raise SourceError(_os_words(exc)) from exc
         if len(found) > most:
             raise NotListed(f"over {most:,} files")
         for path, one in found.items():
@@ -313,7 +308,7 @@ class _Files:
 
     def save(self, name: str, into: BinaryIO, most_bytes: int) -> bool:
         try:
-            with self._system.open(f"{self._folder}/{name}", "rb") as source:
+            with _in_words(), self._system.open(f"{self._folder}/{name}", "rb") as source:
                 size = 0
                 while piece := source.read(_PIECE):
                     size += len(piece)
@@ -322,27 +317,33 @@ class _Files:
                     into.write(piece)
         except FileNotFoundError:
             return False
-        except PermissionError as exc:
-            raise NotListed(_os_words(exc)) from exc
-        except OSError as exc:
-            raise SourceError(_os_words(exc)) from exc
         return True
 
     def read(self, name: str, most_bytes: int) -> tuple[Entry, bytes] | None:
         path = f"{self._folder}/{name}"
         try:
-            about = self._system.info(path)
-            size = about.get("size")
-            if size is not None and size > most_bytes:
-                raise SourceError(f"over {most_bytes >> 20} MB: not read")
-            entry = Entry(name=name, size=size, modified=_time_of(about))
-            return entry, bytes(self._system.cat_file(path))
+            with _in_words():
+                about = self._system.info(path)
+                size = about.get("size")
+                if size is not None and size > most_bytes:
+                    raise SourceError(f"over {most_bytes >> 20} MB: not read")
+                entry = Entry(name=name, size=size, modified=_time_of(about))
+                return entry, bytes(self._system.cat_file(path))
         except FileNotFoundError:
             return None
-        except PermissionError as exc:
-            raise NotListed(_os_words(exc)) from exc
-        except OSError as exc:
-            raise SourceError(_os_words(exc)) from exc
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """What a file system raises as an error of a source; that nothing is there is for the caller."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except PermissionError as exc:
+        raise NotListed(_os_words(exc)) from exc
+    except OSError as exc:
+        raise SourceError(_os_words(exc)) from exc
 
 
 def _os_words(exc: OSError) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from servers.object_store import ObjectStore
+from live.test_object_dumps import SECRET, Start, s3
 
 from gpufleet_cli.cli import main
 from gpufleet_cli.operate.fleet import gather as gathering
@@ -17,24 +16,8 @@ from gpufleet_cli.operate.fleet import gather as gathering
 pytest.importorskip("fsspec", reason="pip install '.[fleet]'")
 pytest.importorskip("obstore", reason="pip install '.[fleet]'")
 
-Start = Callable[[Mapping[str, bytes]], ObjectStore]
-SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
+__all__ = ["s3"]
 FIXTURES = Path(__file__).parents[3] / "fixtures"
-
-
-@pytest.fixture
-def s3(object_store: Start, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """`s3(objects)` starts a store, to which the usual variables lead."""
-
-    def start(objects: Mapping[str, bytes]) -> ObjectStore:
-        made = object_store(objects)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", made.url)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        monkeypatch.setenv("AWS_REGION", made.region)
-        return made
-
-    return start
 
 
 @pytest.fixture
