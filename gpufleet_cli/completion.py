@@ -29,6 +29,7 @@ WITH_VALUE = frozenset(
         "--scheduling-goodput", "--runtime-goodput", "--program-goodput", "--failures-per-hour",
         "--repair", "--stock-out", "--rack-nodes", "--nodes", "--availability",
         "--slow-probability", "--events", "--days", "--history", "--since", "--job", "--fleet-gpus",
+        "--match", "--pods", "--step-seconds-metric", "--last-step-metric", "--last-checkpoint-metric",
     }
 )  # fmt: skip
 _BY_OPTION = {
@@ -36,7 +37,7 @@ _BY_OPTION = {
 }  # fmt: skip
 _BY_COMMAND = {
     "node": "node", "drain-check": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
-    "explain": "job", "doctor": "job", "preflight": "job", "xid": "xid", "cache": "cache",
+    "explain": "job", "doctor": "job", "preflight": "job", "alerts": "job", "xid": "xid", "cache": "cache",
     "cordon": "node", "uncordon": "node", "queue": "queue", "evict": "gang", "cost": "cost",
     "history": "history",
 }  # fmt: skip
@@ -46,7 +47,11 @@ COST_TOPICS = (
 )  # fmt: skip
 _SECOND = {"cache": ("refresh",), "queue": ("done",), "history": ("add",), "cost": COST_TOPICS}
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
-_OUTPUTS = {"triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",)}
+_OUTPUTS = {
+    "triage": ("text", "json", "yaml", "markdown", "html"),
+    "collect": ("json",),
+    "alerts": ("yaml", "json"),
+}
 _USUAL_OUTPUTS = ("text", "json")
 _SEVERAL = frozenset({"xid", "drain-check", "cordon", "uncordon"})
 _FILES_TOO = frozenset({"triage", "ranks", "dumps", "explain", "preflight"})
