@@ -6,12 +6,12 @@ Time begins at 0 and is in seconds. A value of None is a sample that nobody scra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 At = Callable[[float], float | None]
-Mapping_ = Literal["exported", "own", "none"]
+Mapping = Literal["exported", "own", "none"]
 HOURS_S = 4 * 3600.0
 PODS = {"train-run-7-worker-0": "node-a", "train-run-7-worker-1": "node-b"}
 OTHERS = {"other-run-worker-0": "node-c"}
@@ -27,7 +27,7 @@ class Job:
     interval_s: float = 1800.0
     watchdog_s: float = 600.0
     scrape_s: float = 15.0
-    labels: Mapping_ = "exported"
+    labels: Mapping = "exported"
     host: str = "Hostname"
 
 
@@ -150,7 +150,7 @@ class History:
         """`NAME{labels}` as the exporter and the scrape make it; NAME may have labels of its own."""
         pod, index = gpu
         node, space = (PODS | OTHERS)[pod], "train" if pod in PODS else "other"
-        name, _, rest = name.partition("{")
+        name, _, rest = name.removesuffix("}").partition("{")
         labels = [
             f'{self.job.host}="{node}"',
             f'gpu="{index}"',
@@ -171,7 +171,7 @@ class History:
                 'namespace="gpu-operator"',
                 'container="exporter"',
             ]
-        return f"{name}{{{', '.join(labels)}{', ' + rest if rest else '}'}"
+        return f"{name}{{{', '.join(labels)}{', ' + rest if rest else ''}}}"
 
 
 def steady(value: float) -> At:
@@ -227,20 +227,4 @@ def _run(value: float | None, more: int) -> str:
         return f"_x{more + 1}"
     if value == STALE:  # once, and nothing after it
         return "stale" + (f" _x{more}" if more else "")
-    return f"{value:.6f}x{more}" if more else f"{value:.6f}"
-
-
-def with_course(history: History, **changed: object) -> History:
-    """The same with another course."""
-    return History(
-        job=history.job,
-        course=replace(history.course, **changed),  # type: ignore[arg-type]
-        readings=history.readings,
-        gone=history.gone,
-        unready=history.unready,
-        extra=history.extra,
-    )
-
-
-def as_labels(labels: Mapping[str, str]) -> str:
-    return ", ".join(f'{name}="{value}"' for name, value in labels.items())
+    return f"{value:.6f}+0x{more}" if more else f"{value:.6f}"

@@ -70,16 +70,15 @@ def _not_ready(numbers: Numbers, series: Series) -> AlertRule:
 
 
 def _gone(numbers: Numbers, series: Series) -> Iterator[AlertRule]:
-    """GPUs that were there and are not, while the exporter of their node answers: it still tells of other GPUs of
-    that pod, or of that node while the node holds a pod of the job; or its scrape succeeds."""
+    """GPUs that were there and are not, neither the job's nor anybody's, while the exporter of their node answers:
+    it tells of other GPUs of the job there, or its scrape succeeds while the node holds a pod of the job."""
     before = "\nor ".join(series.gpus(metric(PRESENCE, at_s=at_s)) for at_s in AGO_S)
     now = series.seen(metric(PRESENCE))
     known = series.seen(metric(PRESENCE, 'UUID!=""'))
     lost = f"{block(before)}\nunless on ({ONE_GPU}) {now}\nunless on (UUID) {known}"
     held = f"{with_node(block(lost))}\nand on (node) {series.held}"
     for sign, expr in (
-        ("others of its pod are there", f"{lost}\nand on ({NODE_LABELS}, pod, exported_pod) {now}"),
-        ("others of its node are there", f"{held}\nand on ({NODE_LABELS}) {now}"),
+        ("others are there", f"{lost}\nand on ({NODE_LABELS}) {series.gpus(metric(PRESENCE))}"),
         ("the exporter answers", f'{held}\nand on (instance) up{{instance!=""}} == 1'),
     ):
         yield AlertRule(
