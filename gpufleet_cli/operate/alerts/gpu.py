@@ -83,7 +83,7 @@ def _gone(numbers: Numbers, series: Series) -> Iterator[AlertRule]:
     ):
         yield AlertRule(
             name="GpufleetGpuGone",
-            expr=f"count by ({ONE_GPU}, node) (\n{indented(expr)}\n) >= {number(numbers.limits.signs)}",
+            expr=f"group by ({ONE_GPU}, node) (\n{indented(expr)}\n) >= {number(numbers.limits.signs)}",
             for_s=60,
             severity="critical",
             summary=f"{GPU} is gone under {numbers.job}",

@@ -92,7 +92,7 @@ def _chosen(happened: str, disposition: str) -> str:
         listed, how = list(codes(disposition)), "and"
     pattern = quoted("|".join(map(str, listed)))
     marked = f'label_replace(\n{indented(happened)},\n  "listed", "yes", "xid", {pattern})'
-    return f'({marked}\n{how} on (listed) label_replace(vector(1), "listed", "yes", "", ""))'
+    return f'count without () (\n{marked}\n{how} on (listed) label_replace(vector(1), "listed", "yes", "", ""))'
 
 
 def _changed(series: Series) -> str:
