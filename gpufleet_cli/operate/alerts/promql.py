@@ -102,7 +102,7 @@ def _regex_problem(text: str) -> str:
 
 
 def _matches_nothing(text: str) -> bool:
-    return not _NOT_PYTHON.search(text) and re.compile(f"(?:{text})").fullmatch("") is not None
+    return not _NOT_PYTHON.search(text) and re.compile(text).fullmatch("") is not None
 
 
 def matchers(text: str, option: str) -> tuple[Matcher, ...]:
