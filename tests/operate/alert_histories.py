@@ -29,6 +29,8 @@ class Job:
     scrape_s: float = 15.0
     labels: Mapping = "exported"
     host: str = "Hostname"
+    marks: bool = True
+    """A series that ends has a mark of its end; else lookback keeps its last value for five minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,7 @@ class Course:
             return 0.0 if self.gauge_at_zero else None
         seen = min(t, self.ends_at)
         if t > self.ends_at and not self.frozen:
-            return None
+            return STALE
         for start, end in self.pauses:
             if start <= seen < end:
                 seen = start
@@ -59,7 +61,7 @@ class Course:
 
     def step(self, job: Job, t: float) -> float | None:
         last = self.last_step(job, t)
-        if not last:
+        if not last or last == STALE:
             return last
         factor = next((f for start, end, f in self.slower if start <= t < end), 1.0)
         jitter = 1 + 0.04 * ((t // job.scrape_s * 7) % 5 - 2) / 2
@@ -67,8 +69,8 @@ class Course:
 
     def checkpoint(self, job: Job, t: float) -> float | None:
         last = self.last_step(job, t)
-        if last is None:
-            return None
+        if last is None or last == STALE:
+            return last
         seen = min(last, self.saves_until)
         return max(0.0, (seen - self.begins_at) // job.interval_s * job.interval_s + self.begins_at)
 
@@ -203,10 +205,13 @@ def written(history: History) -> list[dict[str, str]]:
     """As `input_series` has it."""
     step = history.job.scrape_s
     times = [k * step for k in range(int(HOURS_S / step) + 1)]
-    return [
-        {"series": name, "values": _values([at(t) for t in times])}
-        for name, at in history.series().items()
-    ]
+    found = []
+    for name, at in history.series().items():
+        values = [at(t) for t in times]
+        if not history.job.marks:
+            values = [None if value == STALE else value for value in values]
+        found.append({"series": name, "values": _values(values)})
+    return found
 
 
 def _values(values: Sequence[float | None]) -> str:

@@ -22,6 +22,7 @@ from operate.alert_histories import (
     changes,
     grows,
     steady,
+    until,
     written,
 )
 
@@ -36,7 +37,7 @@ SMALL = Job()
 LARGE = Job(
     step_s=40.0, interval_s=3600.0, watchdog_s=1800.0, scrape_s=60.0, labels="own", host="hostname"
 )
-BARE = Job(step_s=2.0, scrape_s=30.0, labels="none")
+BARE = Job(step_s=2.0, scrape_s=30.0, labels="none", marks=False)
 JOBS = {"small": SMALL, "large": LARGE, "bare": BARE}
 AT = 7_230.0
 """When a fault begins: two hours in, and not on a scrape."""
@@ -186,6 +187,24 @@ def sticky_label(job: Job) -> History:
     return History(job=job, readings=readings)
 
 
+def moved(job: Job) -> History:
+    """A restart takes a pod of the same name to another node; its old GPUs are idle, and have no pod."""
+    pod, pause = "train-run-7-worker-1", (AT, AT + 0.4 * job.watchdog_s)
+    history = History(job=job, course=Course(pauses=(pause,)), gone={(pod, 0): AT, (pod, 1): AT})
+    info = f'kube_pod_info{{namespace="train", pod="{pod}", uid="{pod}-%d", node="%s"}}'
+    history.extra = {info % (1, "node-b"): until(1.0, AT), info % (2, "node-d"): begins(AT, 1.0)}
+    for index in (0, 1):
+        held = history.gpu_series("DCGM_FI_DEV_GPU_TEMP", (pod, index))
+        idle = (
+            held.replace(f'pod="{pod}"', 'pod=""')
+            if job.labels != "none"
+            else f'{held[:-1]}, idle="1"}}'
+        )
+        history.extra[idle] = begins(AT, 40.0)
+        history.extra[held.replace("node-b", "node-d")] = begins(AT, 61.0)
+    return history
+
+
 def eight_percent(job: Job) -> History:
     return History(job=job, course=Course(slower=((AT, HOURS_S + 1, 1.08),)))
 
@@ -210,7 +229,7 @@ def other_people(job: Job) -> History:
 HEALTHY: tuple[Make, ...] = (
     lambda job: History(job=job),
     long_checkpoint, evaluation, first_compile, no_step_yet, warm_up, restart_with_warm_up,
-    ended, ended_frozen, sticky_value, sticky_label, eight_percent, other_people,
+    ended, ended_frozen, moved, sticky_value, sticky_label, eight_percent, other_people,
 )  # fmt: skip
 
 
@@ -292,6 +311,13 @@ def gpu_gone(job: Job) -> History:
     return History(job=job, gone={SICK: AT})
 
 
+def pod_without_gpus(job: Job) -> History:
+    """All that a pod had: nothing but the scrape tells that the exporter lives."""
+    gone = {SICK: AT, (SICK[0], 0): AT}
+    up = 'up{job="dcgm-exporter", instance="node-b:9400"}'
+    return History(job=job, gone=gone, extra={up: steady(1.0)})
+
+
 def not_ready(job: Job) -> History:
     return History(job=job, course=Course(pauses=((AT, HOURS_S + 1),)), unready={"node-b": AT})
 
@@ -334,6 +360,7 @@ SICK_ONES = (
     Sick(make=xid_count, alert="GpufleetXid", latest_s=late(2)),
     Sick(make=xid_after_xid, alert="GpufleetXid", latest_s=late(2)),
     Sick(make=gpu_gone, alert="GpufleetGpuGone", latest_s=late(10)),
+    Sick(make=pod_without_gpus, alert="GpufleetGpuGone", latest_s=late(10)),
     Sick(make=not_ready, alert="GpufleetNodeNotReady", latest_s=late(5)),
     Sick(
         make=reading("DCGM_FI_DEV_ROW_REMAP_PENDING", changes(0.0, AT, 1.0)),

@@ -22,7 +22,10 @@ from gpufleet_cli.operate.alerts.series import (
     with_node,
 )
 
-PRESENCE = "DCGM_FI_DEV_(GPU_TEMP|GPU_TEMP_CELSIUS|POWER_USAGE|BOARD_POWER_WATTS|GPU_UTIL|GPU_UTIL_RATIO|FB_USED|XID_ERRORS?)"
+PRESENCE = (
+    "DCGM_FI_DEV_(GPU_TEMP|GPU_TEMP_CELSIUS|MEMORY_TEMP|POWER_USAGE|BOARD_POWER_WATTS|GPU_UTIL"
+    "|GPU_UTIL_RATIO|SM_CLOCK|FB_USED|XID_ERRORS?)"
+)
 """Any of these says that the exporter sees the GPU; each is exported by default, under an old or a new name."""
 WIDTH, PENDING = "DCGM_FI_DEV_PCIE_LINK_WIDTH", "DCGM_FI_DEV_ROW_REMAP_PENDING"
 REASONS = ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS")
@@ -77,14 +80,16 @@ def _gone(numbers: Numbers, series: Series) -> Iterator[AlertRule]:
     known = series.seen(metric(PRESENCE, 'UUID!=""'))
     lost = f"{block(before)}\nunless on ({ONE_GPU}) {now}\nunless on (UUID) {known}"
     held = f"{with_node(block(lost))}\nand on (node) {series.held}"
-    for sign, expr in (
-        ("others are there", f"{lost}\nand on ({NODE_LABELS}) {series.gpus(metric(PRESENCE))}"),
-        ("the exporter answers", f'{held}\nand on (instance) up{{instance!=""}} == 1'),
+    others = f"{lost}\nand on ({NODE_LABELS}) {series.gpus(metric(PRESENCE))}"
+    answers = f'{held}\nand on (instance) up{{instance!=""}} == 1'
+    for sign, expr, for_s in (
+        ("others are there", others, 60),
+        ("the exporter answers", answers, 180),
     ):
         yield AlertRule(
             name="GpufleetGpuGone",
             expr=f"group by ({ONE_GPU}, node) (\n{indented(expr)}\n) >= {number(numbers.limits.signs)}",
-            for_s=60,
+            for_s=for_s,
             severity="critical",
             summary=f"{GPU} is gone under {numbers.job}",
             description=(
@@ -129,12 +134,18 @@ def _reading(series: Series, what: Selected) -> str:
     return series.gpus(lambda given: f"({what(given)} < {BLANK})")
 
 
-def _reasons(series: Series, least: float, *bits: int) -> str:
-    """GPUs where any of the bits is set, of a mask that comes as a float and under one of two names."""
+HARDWARE, SOFT_HEAT, HEAT, BRAKE = 0x8, 0x20, 0x40, 0x80
+"""Bits of the mask. Older drivers set the first alone, for heat mostly; the software power cap (0x4) is what a GPU
+at full load does."""
+
+
+def _reasons(series: Series, least: float, *bits: int, but: int | None = None) -> str:
+    """GPUs where any of the bits is set and `but` is not, of a mask that comes as a float and under one of two names."""
 
     def asked(given: str) -> str:
         mask = f"({' or '.join(f'{name}{{{given}}}' for name in REASONS)})"
-        return " or ".join(f"floor({mask} / {bit}) % 2 >= {number(least)}" for bit in bits)
+        found = " or ".join(f"floor({mask} / {bit}) % 2 >= {number(least)}" for bit in bits)
+        return found if but is None else f"(({found}) unless floor({mask} / {but}) % 2 == 1)"
 
     return series.gpus(asked)
 
@@ -143,7 +154,7 @@ def _thermal(numbers: Numbers, series: Series) -> Iterator[AlertRule]:
     share, least = numbers.limits.thermal_share * NS, numbers.limits.signs
     for sign, expr, needs in (
         ("time", f"{series.gpus(rate(THERMAL, '5m'))} > {number(share)}", (THERMAL,)),
-        ("reasons", _reasons(series, least, 0x20, 0x40), REASONS),
+        ("reasons", _reasons(series, least, HARDWARE, SOFT_HEAT, HEAT, but=BRAKE), REASONS),
     ):
         yield AlertRule(
             name="GpufleetThermal",
@@ -159,13 +170,12 @@ def _thermal(numbers: Numbers, series: Series) -> Iterator[AlertRule]:
 
 
 def _power(numbers: Numbers, series: Series) -> Iterator[AlertRule]:
-    """The power brake, and a GPU that its limit holds back more than the job's others. The software cap (0x4) is
-    what a GPU at full load does."""
+    """The power brake, and a GPU that its limit holds back more than the job's others."""
     held_back = series.gpus(rate(POWER, "5m"))
     share = number(numbers.limits.power_share * NS)
     more = f"{held_back} > on () group_left () ({share} + quantile(0.5, {held_back}))"
     for sign, expr, needs in (
-        ("reasons", _reasons(series, numbers.limits.signs, 0x80), REASONS),
+        ("reasons", _reasons(series, numbers.limits.signs, BRAKE), REASONS),
         ("time", more, (POWER,)),
     ):
         yield AlertRule(
