@@ -11,7 +11,7 @@ import typer
 from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import one_of
 from gpufleet_cli.commands.output import emit, say
-from gpufleet_cli.errors import UsageError
+from gpufleet_cli.errors import SourceError, TargetError, UsageError
 from gpufleet_cli.plain_text import is_name, visible
 from gpufleet_cli.settings import Settings, parse_duration
 
@@ -163,8 +163,17 @@ def _of_cluster(
     from gpufleet_cli.operate.alerts.job_numbers import with_triage
     from gpufleet_cli.triage import triage_target
 
-    with gathered(target, live, settings, None) as (read, found):
-        triage = triage_target(read, JobNumbers(source="flag"))
+    try:
+        with gathered(target, live, settings, None, on_disk_too=False) as (read, found):
+            triage = triage_target(read, JobNumbers(source="flag"))
+    except (SourceError, TargetError) as exc:
+        missing = ", ".join(one.option for one, value in given.items() if value is None)
+        if target is None or not missing:
+            raise
+        hint = f"{exc.hint}; or" if exc.hint else "or"
+        raise type(exc)(
+            exc.message, hint=f"{hint} give {missing}, and no cluster is asked"
+        ) from exc
     seen = {row.pod for row in triage.ranks if row.pod is not None}
     return _Job(
         name=found.job,

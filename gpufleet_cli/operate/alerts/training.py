@@ -33,7 +33,7 @@ def rules(numbers: Numbers) -> Iterator[AlertRule]:
 
 
 def _stall(numbers: Numbers, series: Series) -> AlertRule:
-    limit = numbers.limits.stall_of_watchdog * numbers.watchdog_s
+    limit = max(numbers.limits.stall_of_watchdog * numbers.watchdog_s, 2 * numbers.step_s)
     return AlertRule(
         name="GpufleetStall",
         expr=f"{_since_step(numbers, series)} > {number(limit)}\nunless on () {series.ended}",
