@@ -134,18 +134,18 @@ def _reading(series: Series, what: Selected) -> str:
     return series.gpus(lambda given: f"({what(given)} < {BLANK})")
 
 
-HARDWARE, SOFT_HEAT, HEAT, BRAKE = 0x8, 0x20, 0x40, 0x80
-"""Bits of the mask. Older drivers set the first alone, for heat mostly; the software power cap (0x4) is what a GPU
-at full load does."""
+HEAT = ("floor({mask} / 32) % 4 > bool 0", "(floor({mask} / 8) % 32 < 16) % 2")
+"""Heat by software or hardware (0x20, 0x40); a slowdown by hardware (0x8) that is no power brake (0x80), which is
+all that older drivers say. The software power cap (0x4) is what a GPU at full load does."""
+BRAKE = ("floor({mask} / 128) % 2",)
 
 
-def _reasons(series: Series, least: float, *bits: int, but: int | None = None) -> str:
-    """GPUs where any of the bits is set and `but` is not, of a mask that comes as a float and under one of two names."""
+def _reasons(series: Series, least: float, signs: tuple[str, ...]) -> str:
+    """GPUs that show any of the signs in a mask that comes as a float and under one of two names."""
 
     def asked(given: str) -> str:
         mask = f"({' or '.join(f'{name}{{{given}}}' for name in REASONS)})"
-        found = " or ".join(f"floor({mask} / {bit}) % 2 >= {number(least)}" for bit in bits)
-        return found if but is None else f"(({found}) unless floor({mask} / {but}) % 2 == 1)"
+        return " or ".join(f"{sign.format(mask=mask)} >= {number(least)}" for sign in signs)
 
     return series.gpus(asked)
 
@@ -154,7 +154,7 @@ def _thermal(numbers: Numbers, series: Series) -> Iterator[AlertRule]:
     share, least = numbers.limits.thermal_share * NS, numbers.limits.signs
     for sign, expr, needs in (
         ("time", f"{series.gpus(rate(THERMAL, '5m'))} > {number(share)}", (THERMAL,)),
-        ("reasons", _reasons(series, least, HARDWARE, SOFT_HEAT, HEAT, but=BRAKE), REASONS),
+        ("reasons", _reasons(series, least, HEAT), REASONS),
     ):
         yield AlertRule(
             name="GpufleetThermal",
