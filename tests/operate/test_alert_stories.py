@@ -269,12 +269,12 @@ def thirty_percent(job: Job) -> History:
 
 
 def saves(job: Job) -> float:
-    """When the last checkpoint was."""
-    return AT // job.interval_s * job.interval_s
+    """When the last checkpoint was: three intervals of the four hours are left."""
+    return min(AT, HOURS_S - 3 * job.interval_s) // job.interval_s * job.interval_s
 
 
 def no_save(job: Job) -> History:
-    return History(job=job, course=Course(saves_until=AT))
+    return History(job=job, course=Course(saves_until=saves(job)))
 
 
 def xid_value(job: Job) -> History:
