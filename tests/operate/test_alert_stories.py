@@ -15,6 +15,7 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 from operate.alert_histories import (
     HOURS_S,
+    At,
     Course,
     History,
     Job,
@@ -148,13 +149,37 @@ def warm_up(job: Job) -> History:
 
 
 def restart_with_warm_up(job: Job) -> History:
-    """Down for a quarter of an hour, then slow for another."""
-    course = Course(pauses=(), slower=((AT, AT + 900.0, 1.6),))
-    history = History(job=job, course=course)
-    down = (AT - 900.0, AT)
+    """Down for a few minutes just before a save, then slow for a quarter of an hour; no checkpoint of its own yet."""
+    down = (
+        saves_before(job) + 0.9 * job.interval_s,
+        saves_before(job) + 0.9 * job.interval_s + 300.0,
+    )
+    history = History(job=job, course=Course(slower=((down[1], down[1] + 900.0, 1.6),)))
+
+    def restarted(at: At, *, is_save: bool) -> At:
+        def value(t: float) -> float | None:
+            if down[0] <= t < down[1]:
+                return None
+            return 0.0 if is_save and down[1] <= t < down[1] + job.interval_s else at(t)
+
+        return value
+
     for name, at in history.series().items():
         if name.startswith("training_"):
-            history.extra[name] = lambda t, at=at: None if down[0] <= t < down[1] else at(t)  # type: ignore[misc]
+            history.extra[name] = restarted(at, is_save="checkpoint" in name)
+    return history
+
+
+def saves_before(job: Job) -> float:
+    return AT // job.interval_s * job.interval_s
+
+
+def never_saved(job: Job) -> History:
+    """The gauge is there from the beginning, and 0."""
+    history = History(job=job)
+    for name in list(history.series()):
+        if "last_checkpoint" in name:
+            history.extra[name] = steady(0.0)
     return history
 
 
@@ -354,6 +379,12 @@ SICK_ONES = (
         alert="GpufleetCheckpointLate",
         soonest_s=lambda job: saves(job) + 1.2 * job.interval_s - AT,
         latest_s=lambda job: min(saves(job) + 3 * job.interval_s, HOURS_S) - AT,
+    ),
+    Sick(
+        make=never_saved,
+        alert="GpufleetCheckpointLate",
+        soonest_s=lambda job: 1.2 * job.interval_s - AT,
+        latest_s=lambda job: 3 * job.interval_s - AT,
     ),
     Sick(make=xid_value, alert="GpufleetXid", latest_s=late(2)),
     Sick(make=xid_label, alert="GpufleetXid", latest_s=late(2)),

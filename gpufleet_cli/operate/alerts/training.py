@@ -104,7 +104,8 @@ def _checkpoint(numbers: Numbers, series: Series) -> AlertRule:
     pause = max(numbers.limits.stall_of_watchdog * numbers.watchdog_s, 3 * numbers.step_s)
     stepping = f"time() - max({steps} > 0) < {number(pause)}"
     worked = f"{block(stepping)}[{span(WORKED_OF * interval)}:{span(every)}]"
-    never = f"max({own}) == 0 and on () time() - max({steps} offset {span(late)} > 0) > 0"
+    zero = f"max_over_time(max({own})[{span(late)}:{span(every)}]) == 0"
+    never = f"{zero} and on () max({steps} offset {span(late)} > 0)"
     return AlertRule(
         name="GpufleetCheckpointLate",
         expr=(

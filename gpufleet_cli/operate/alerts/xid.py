@@ -1,7 +1,7 @@
 """Rules on XIDs, one a disposition of the catalogue, all under one name.
 
 The gauge keeps its last code for days, so a value is no event. A change is: the code of a GPU is not what it was
-half an hour ago (a younger series: five minutes, two). Where the code is a label (`err_code` in newer exporters,
+ten minutes ago (a younger series: two). Where the code is a label (`err_code` in newer exporters,
 `xid` in DCGM_EXP_XID_ERRORS_COUNT) a new series is, if that GPU had none with that code in the hour before, and
 if the job was watched at all then. `changes()` is not used: VictoriaMetrics counts the first sample.
 """
