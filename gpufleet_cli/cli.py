@@ -38,6 +38,7 @@ from gpufleet_cli.commands.queue import queue
 from gpufleet_cli.commands.ranks import ranks
 from gpufleet_cli.commands.triage import triage
 from gpufleet_cli.commands.uncordon import uncordon
+from gpufleet_cli.commands.watch import watch
 from gpufleet_cli.commands.xid import xid
 from gpufleet_cli.completion import WITH_VALUE
 from gpufleet_cli.errors import ExitCode, GpufleetError
@@ -46,7 +47,7 @@ from gpufleet_cli.plain_text import visible
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
 COMMANDS = (
     triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, evict, drain_check, label_gangs,
-    xid, doctor, preflight, alerts, drill, history, cache,
+    xid, doctor, preflight, watch, alerts, drill, history, cache,
 )  # fmt: skip
 GROUPS = (cost,)
 """Commands with commands of their own: each makes its Typer app."""

@@ -29,7 +29,8 @@ WITH_VALUE = frozenset(
         "--scheduling-goodput", "--runtime-goodput", "--program-goodput", "--failures-per-hour",
         "--repair", "--stock-out", "--rack-nodes", "--nodes", "--availability",
         "--slow-probability", "--events", "--days", "--history", "--since", "--job", "--fleet-gpus",
-        "--match", "--pods", "--step-seconds-metric", "--last-step-metric", "--last-checkpoint-metric",
+        "--warn-at", "--poll", "--match", "--step-seconds-metric", "--last-step-metric",
+        "--last-checkpoint-metric", "--alertmanager", "--pods",
     }
 )  # fmt: skip
 _BY_OPTION = {
@@ -39,7 +40,7 @@ _BY_COMMAND = {
     "node": "node", "drain-check": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
     "explain": "job", "doctor": "job", "preflight": "job", "alerts": "job", "xid": "xid", "cache": "cache",
     "cordon": "node", "uncordon": "node", "queue": "queue", "evict": "gang", "cost": "cost",
-    "history": "history",
+    "history": "history", "watch": "job",
 }  # fmt: skip
 COST_TOPICS = (
     "checkpoint-interval", "recompute", "idle", "mtbf", "efficiency", "spares", "decide", "tail",

@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "cordon_card",
         "spec_check",
         "history_card",
+        "watch_card",
         "alert_card",
     ),
     ("verdict", "xid_catalog", "redact"),

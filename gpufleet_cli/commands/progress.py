@@ -34,6 +34,25 @@ def shown(
         line.wipe()
 
 
+class Rewritten:
+    """One line of a terminal that is drawn anew, and wiped."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.width = 0
+
+    def draw(self, text: str) -> None:
+        self.stream.write(f"\r{text.ljust(self.width)}")
+        self.stream.flush()
+        self.width = len(text)
+
+    def wipe(self) -> None:
+        if self.width:
+            self.draw("")
+            self.stream.write("\r")
+            self.stream.flush()
+
+
 class Line:
     """The line as it stands on the terminal: how much is done, when it was drawn, how wide it is."""
 
@@ -42,10 +61,9 @@ class Line:
     ) -> None:
         self.total = total
         self.what = what
-        self.stream = stream
+        self.drawn = Rewritten(stream)
         self.clock = clock
         self.done = 0
-        self.width = 0
         self.next_at = clock() + WAIT_S
 
     def expect(self, count: int) -> None:
@@ -61,18 +79,10 @@ class Line:
         text = f"reading: {min(self.done, self.total):,} of {self.total:,} {self.what}"
         if self.done >= self.total:
             text = f"{self.total:,} {self.what} read, reasoning"
-        self._draw(text)
+        self.drawn.draw(text)
 
     def wipe(self) -> None:
-        if self.width:
-            self._draw("")
-            self.stream.write("\r")
-            self.stream.flush()
-
-    def _draw(self, text: str) -> None:
-        self.stream.write(f"\r{text.ljust(self.width)}")
-        self.stream.flush()
-        self.width = len(text)
+        self.drawn.wipe()
 
 
 @contextmanager

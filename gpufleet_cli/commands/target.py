@@ -50,7 +50,7 @@ def triage_of(
         from gpufleet_cli.commands.live_target import gathered
 
         with gathered(target, live, settings, save, numbers.watchdog_timeout_s) as (read, found):
-            triage = _triaged(read, numbers, as_of_ns)
+            triage = triaged(read, numbers, as_of_ns)
         yield triage
         keep(triage, read, settings, is_verdict_shown=is_verdict_shown)
         if found.interrupted:
@@ -68,12 +68,12 @@ def triage_of(
     if target == "-" and sys.stdin.isatty():
         say("paste the log lines, then press Ctrl-D")
     read = read_target(target, follow_links=inputs.follow_links)
-    triage = _triaged(read, numbers, as_of_ns)
+    triage = triaged(read, numbers, as_of_ns)
     yield triage
     keep(triage, read, settings, is_verdict_shown=is_verdict_shown)
 
 
-def _triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
+def triaged(read: Target, numbers: JobNumbers, as_of_ns: int | None) -> Triage:
     from gpufleet_cli.parsers.worker_pool import warm
 
     warm(len(read.evidences))

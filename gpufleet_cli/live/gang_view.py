@@ -22,8 +22,8 @@ SILENT_S = 300.0
 """Half the usual watchdog timeout: a synchronous job that steps writes more often."""
 OLD_S = 24 * 3600.0
 _KNOWN = frozenset({kind.kind for kind in kinds.KINDS} | {"PodGroup", node_gangs.PLAIN})
-_FAILED = frozenset({"Failed", "FAILED", "Aborted", "Terminated"})
-_ENDED = frozenset({"Complete", "Completed", "Succeeded", "SUCCEEDED", "Finished", "STOPPED"})
+FAILED = frozenset({"Failed", "FAILED", "Aborted", "Terminated"})
+ENDED = frozenset({"Complete", "Completed", "Succeeded", "SUCCEEDED", "Finished", "STOPPED"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +96,16 @@ def _top(one: Object, by_uid: Mapping[str, Object]) -> JobRef | None:
 # --- What the object says -------------------------------------------------------------------------
 
 
-def _said(one: Object | None) -> tuple[str, str, int | None]:
+def said(one: Object | None) -> tuple[str, str, int | None]:
     """The word of the object's own state, its reason, and since when."""
     for condition in js.items(js.at(one, "status", "conditions")):
         word = js.text_at(condition, "type") or ""
-        if js.text_at(condition, "status") == "True" and word in _FAILED | _ENDED:
+        if js.text_at(condition, "status") == "True" and word in FAILED | ENDED:
             since_ns = time_of(js.at(condition, "lastTransitionTime"))
             return word, js.text_at(condition, "reason") or "", since_ns
     for path in (("jobStatus",), ("jobDeploymentStatus",), ("state", "phase")):
         word = js.text_at(one, "status", *path) or ""
-        if word in _FAILED | _ENDED:
+        if word in FAILED | ENDED:
             return word, js.text_at(one, "status", "reason") or "", _end_of(one)
     return "", "", None
 
@@ -119,7 +119,7 @@ def _end_of(one: Object | None) -> int | None:
 
 
 def _is_ended(one: Object) -> bool:
-    return _said(one)[0] in _ENDED
+    return said(one)[0] in ENDED
 
 
 def _is_suspended(one: Object | None) -> bool:
@@ -187,8 +187,8 @@ def _size(group: Group) -> int | None:
 
 
 def _state(group: Group, wrote_ns: int | None, now_ns: int) -> tuple[GangState, str, int | None]:
-    word, reason, since_ns = _said(group.found)
-    if word in _FAILED:
+    word, reason, since_ns = said(group.found)
+    if word in FAILED:
         ends = list(first_facts.ended(group.newest))
         return "failed", ends[0] if ends else reason, since_ns or _ended_ns(group)
     if _is_suspended(group.found) and not any(pod.is_running for pod in group.newest):

@@ -96,9 +96,11 @@ class Server:
     version: str = ""
     warnings: set[str] = field(default_factory=set)
 
-    def query(self, text: str, at_s: float) -> list[OneSeries]:
-        """An instant query at that Unix time. TooMuch where less may be answered, else SourceError."""
-        return self._asked("/api/v1/query", {"query": text, "time": f"{at_s:.3f}"})
+    def query(self, text: str, at_s: float | None) -> list[OneSeries]:
+        """An instant query at that Unix time, None for the server's own now. TooMuch where less may be answered, else
+        SourceError."""
+        at = {} if at_s is None else {"time": f"{at_s:.3f}"}
+        return self._asked("/api/v1/query", {"query": text, **at})
 
     def query_range(self, text: str, start_s: float, end_s: float, step_s: int) -> list[OneSeries]:
         """A range query: one value per step."""

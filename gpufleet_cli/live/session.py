@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,6 +58,9 @@ class LiveOptions:
     """The bundle stays where it is, so that a second run can go on with it."""
     capture: bool = False
     watchdog_s: float | None = None
+    watchdog_source: str = "--watchdog-timeout"
+    known: Mapping[str, object] | None = None
+    """What the caller knows of the job and no log says: the bundle's `job.json`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,8 @@ def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     sink = bundle_writer.open_folder(folder)
     _same_attempt(sink, attempt, folder)
     sink.about |= world.about
+    if options.known is not None:
+        sink.add_document("job.json", options.known)
     nodes = [pod.state.node for pod in attempt.pods]
     met = names_met.of_pods(nodes, job.name, job.namespace)
     name_cache.remember(api.access, options.kubeconfig, met)

@@ -31,7 +31,7 @@ def sources_for(options: LiveOptions, context: str | None) -> Sources:
     after = _dumps(chosen)
     if options.capture:
         stated = file.of(context).watchdog_timeout_s
-        after.insert(0, partial(capture.gather, watchdog=_watchdog(options.watchdog_s, stated)))
+        after.insert(0, partial(capture.gather, watchdog=_watchdog(options, stated)))
     if options.kernel_logs is not None:
         after.append(_folder(options.kernel_logs, "kernel", "kernel logs"))
     after.append(partial(stores.gather_lost_logs, flag=options.log_store, file=file))
@@ -54,10 +54,10 @@ def rights_for(
     return wanted if prometheus is not None else wanted + rights.to_find_services()
 
 
-def _watchdog(flag_s: float | None, file_s: float | None) -> capture.Watchdog:
+def _watchdog(options: LiveOptions, file_s: float | None) -> capture.Watchdog:
     """Flag over settings file over torch's default."""
-    if flag_s is not None:
-        return capture.Watchdog(timeout_s=flag_s, source="--watchdog-timeout")
+    if options.watchdog_s is not None:
+        return capture.Watchdog(timeout_s=options.watchdog_s, source=options.watchdog_source)
     if file_s is not None:
         return capture.Watchdog(timeout_s=file_s, source="the settings file")
     return capture.Watchdog()

@@ -32,12 +32,13 @@ class Save:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """What a read found. `opened_ns`: when a save, an evaluation or a compilation last began. `answered`: whose
-    logs were read; a kubelet that does not answer tells nothing."""
+    """What a read found. `opened_ns`: when a save, an evaluation or a compilation last began, `opened`: which of them.
+    `answered`: whose logs were read; a kubelet that does not answer tells nothing."""
 
     last_step: int | None = None
     last_step_ns: int | None = None
     opened_ns: int | None = None
+    opened: Sign | None = None
     saves: tuple[Save, ...] = ()
     answered: frozenset[str] = frozenset()
 
@@ -52,7 +53,8 @@ def heard_in(pod: str, data: bytes) -> Heard:
     if not data.strip():
         return Heard(answered=frozenset({pod}))
     log = Evidence(path=f"pods/{pod}.log", size_bytes=len(data), content=data)
-    steps, opens, saves = [], [], []
+    steps, saves = [], []
+    opens: list[tuple[int, Sign]] = []
     for fact in training_log.parse_stream([log]):
         if isinstance(fact, Progress) and fact.series == "train":
             steps += [(one.at_ns or 0, one.step) for one in fact.points]
@@ -60,11 +62,13 @@ def heard_in(pod: str, data: bytes) -> Heard:
             if fact.sign is Sign.SAVE_DURABLE:
                 saves.append(Save(pod=pod, at_ns=fact.at_ns, step=fact.step))
             elif fact.sign in _OPENS:
-                opens.append(fact.at_ns)
+                opens.append((fact.at_ns, fact.sign))
+    opened = max(opens, default=None)
     return Heard(
         last_step=max((step for _, step in steps), default=None),
         last_step_ns=max((at for at, _ in steps if at), default=None),
-        opened_ns=max(opens, default=None),
+        opened_ns=None if opened is None else opened[0],
+        opened=None if opened is None else opened[1],
         saves=tuple(saves),
         answered=frozenset({pod}),
     )
@@ -77,10 +81,12 @@ def joined(parts: Iterable[Heard]) -> Heard:
     def last(values: Iterable[int | None]) -> int | None:
         return max((one for one in values if one is not None), default=None)
 
+    opened_ns = last(one.opened_ns for one in every)
     return Heard(
         last_step=last(one.last_step for one in every),
         last_step_ns=last(one.last_step_ns for one in every),
-        opened_ns=last(one.opened_ns for one in every),
+        opened_ns=opened_ns,
+        opened=next((one.opened for one in every if one.opened_ns == opened_ns), None),
         saves=tuple(save for one in every for save in one.saves),
         answered=frozenset().union(*(one.answered for one in every)),
     )

@@ -15,6 +15,7 @@ import pytest
 
 from servers import cluster as clusters
 from servers import keeper, namespaces, programs
+from servers.alertmanager import running_alertmanager
 from servers.cluster import Cluster
 from servers.metrics import Series
 from servers.namespaces import Namespace
@@ -77,6 +78,14 @@ def prometheus(tmp_path: Path) -> Iterator[Callable[..., str]]:
             return stack.enter_context(running_prometheus(folder, series, **options))  # type: ignore[arg-type]
 
         yield start
+
+
+@pytest.fixture
+def alertmanager(tmp_path: Path) -> Iterator[str]:
+    """The URL of an Alertmanager that routes to nobody."""
+    require("prometheus-alertmanager")
+    with running_alertmanager(_new_folder(tmp_path, "alertmanager")) as url:
+        yield url
 
 
 @pytest.fixture

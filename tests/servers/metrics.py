@@ -73,14 +73,14 @@ def open_metrics(series: Iterable[Series]) -> str:
         lines.append(f"# TYPE {name} gauge")
         for one in members:
             head = _head(one)
-            lines += [f"{head} {value:g} {at.timestamp():.3f}" for at, value in one.samples]
+            lines += [f"{head} {value!r} {at.timestamp():.3f}" for at, value in one.samples]
     return "\n".join([*lines, "# EOF", ""])
 
 
 def exposition(series: Iterable[Series]) -> str:
     """The text that VictoriaMetrics imports: milliseconds."""
     lines = [
-        f"{_head(one)} {value:g} {round(at.timestamp() * 1000)}"
+        f"{_head(one)} {value!r} {round(at.timestamp() * 1000)}"
         for one in series
         for at, value in one.samples
     ]

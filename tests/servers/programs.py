@@ -159,6 +159,7 @@ BUILT_PROGRAMS: tuple[GoProgram | PythonProgram, ...] = (*GO_PROGRAMS, *PYTHON_P
 DEBIAN_PROGRAMS = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "prometheus-alertmanager": "prometheus-alertmanager",
     "victoria-metrics": "victoria-metrics",
     "zsh": "zsh",
     "fish": "fish",

@@ -1,6 +1,6 @@
-"""A real Prometheus with a history that a test gives it.
+"""A real Prometheus with a history that a test gives it, and where a test says so with targets that it scrapes.
 
-Ask with an explicit time: nothing is scraped, so the history ends where its samples end.
+Ask with an explicit time where nothing is scraped: the history ends where its samples end.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ def running_prometheus(
     *,
     prefix: str = "",
     web_config: Json | None = None,
+    targets: tuple[str, ...] = (),
+    scrape_s: int = 30,
     more: tuple[str, ...] = (),
 ) -> Iterator[str]:
     """The URL of a Prometheus (under a path prefix such as `/prometheus`) that knows these series.
 
-    `web_config` is Prometheus' own file: basic auth, TLS. `more` are further flags, such as
+    `web_config` is Prometheus' own file: basic auth, TLS. `targets` are HOST:PORT, scraped each `scrape_s`. `more` are further flags, such as
     `--query.max-samples=1000`.
     """
     program = programs.find("prometheus")
@@ -37,7 +39,11 @@ def running_prometheus(
     series = list(series)
     if series:
         _write_blocks(folder, open_metrics(series))
-    (folder / "prometheus.yml").write_text("global: {scrape_interval: 30s}\n")
+    scraped = [{"job_name": "test", "static_configs": [{"targets": list(targets)}]}]
+    settings = {"global": {"scrape_interval": f"{scrape_s}s"}, "scrape_configs": scraped}
+    (folder / "prometheus.yml").write_text(
+        json.dumps(settings if targets else {"global": settings["global"]})
+    )
     (port,) = running.free_ports(1)
     command = [
         program,

@@ -106,11 +106,21 @@ def _async(spec: Spec) -> Iterator[Hit]:
             )  # fmt: skip
 
 
+def timeouts_in(text: str) -> Iterator[int]:
+    """Seconds that a command line gives a collective.
+
+    >>> list(timeouts_in("train.py --distributed-timeout-minutes 30"))
+    [1800]
+    """
+    for pattern, unit in _TIMEOUTS:
+        found = pattern.search(text)
+        if found:
+            yield int(found[1][:12]) * unit
+
+
 def _timeout(spec: Spec) -> Iterator[Hit]:
     for role in spec.ranks if spec.is_training and spec.has_gpus else ():
-        for pattern, unit in _TIMEOUTS:
-            found = pattern.search(role.main.text)
-            seconds = int(found[1][:12]) * unit if found else 0
+        for seconds in timeouts_in(role.main.text):
             if seconds > LONG_S:
                 yield role.hit(
                     f"the watchdog waits for {duration(seconds)}",

@@ -1,0 +1,1 @@
+"""Watching one job: what is read of it, and what is made of that."""
