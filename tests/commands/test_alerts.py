@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from servers import programs
+from servers.fixtures import require
 
 from gpufleet_cli import xid_catalog
 from gpufleet_cli.cli import main
 from gpufleet_cli.operate.alerts import xid
 
 Output = pytest.CaptureFixture[str]
-PROMTOOL = shutil.which("promtool")
 NUMBERS = ("--step-seconds", "0.418", "--checkpoint-interval", "30m", "--watchdog-timeout", "10m")
 GIVEN = ("alerts", "train-run-7", "-n", "train", "--match", 'job_id="run7"', "--pods", "train-run-7-.+", *NUMBERS)  # fmt: skip
 NOT_BY_DEFAULT = ("PCIE_LINK_WIDTH", "ROW_REMAP_PENDING", "THERMAL_VIOLATION", "POWER_VIOLATION", "CLOCKS_EVENT_REASONS")  # fmt: skip
@@ -40,11 +40,11 @@ def rules_of(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 def checked(folder: Path, text: str) -> None:
     """promtool takes the file."""
-    if PROMTOOL is None:
-        pytest.skip("promtool is not installed")
+    require("promtool")
+    promtool = str(programs.find("promtool"))
     path = folder / "rules.yaml"
     path.write_text(text, encoding="utf-8")
-    run = subprocess.run([PROMTOOL, "check", "rules", str(path)], capture_output=True, text=True, check=False)  # fmt: skip
+    run = subprocess.run([promtool, "check", "rules", str(path)], capture_output=True, text=True, check=False)  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
     assert "duplicate" not in run.stdout + run.stderr
 

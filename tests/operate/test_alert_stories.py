@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,14 +25,15 @@ from operate.alert_histories import (
     until,
     written,
 )
+from servers import programs
+from servers.fixtures import require
 
 from gpufleet_cli.operate.alerts.build import build
 from gpufleet_cli.operate.alerts.numbers import Limits, Numbers
 from gpufleet_cli.operate.alerts.promql import matchers
 from gpufleet_cli.render.alert_rules import render_rules
 
-PROMTOOL = shutil.which("promtool")
-pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+
 SMALL = Job()
 LARGE = Job(
     step_s=40.0, interval_s=3600.0, watchdog_s=1800.0, scrape_s=60.0, labels="own", host="hostname"
@@ -48,6 +48,11 @@ FIRING = 'ALERTS{alertstate="firing"}'
 MINUTE = 60.0
 MOST_NAMES = 4
 Make = Callable[[Job], History]
+
+
+@pytest.fixture(autouse=True)
+def promtool() -> None:
+    require("promtool")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +106,7 @@ def judged(
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]}
     (folder / "test.yaml").write_text(json.dumps(document), encoding="utf-8")
     return subprocess.run(
-        [PROMTOOL or "", "test", "rules", "test.yaml"],
+        [str(programs.find("promtool")), "test", "rules", "test.yaml"],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 

@@ -8,8 +8,9 @@ from itertools import takewhile
 
 from gpufleet_cli.alert_card import Known
 from gpufleet_cli.errors import UsageError
+from gpufleet_cli.live.metric_queries import Matcher, literal
 from gpufleet_cli.operate.alerts.numbers import Numbers
-from gpufleet_cli.operate.alerts.promql import Matcher, literal, number
+from gpufleet_cli.operate.alerts.promql import number
 from gpufleet_cli.verdict import Triage
 
 MOST_NAMES = 40
@@ -81,8 +82,8 @@ def _source(word: str) -> str:
 
 def own_pods(namespace: str | None, pods: str) -> tuple[Matcher, ...]:
     """The labels that a PodMonitor gives to what a pod exports."""
-    space = [] if namespace is None else [Matcher(label="namespace", how="=", value=namespace)]
-    return (*space, Matcher(label="pod", how="=~", value=pods))
+    space = [] if namespace is None else [Matcher("namespace", "=", namespace)]
+    return (*space, Matcher("pod", "=~", pods))
 
 
 def known(
@@ -93,7 +94,7 @@ def known(
         Known(words=one.words, value=f"{number(told[one].value)} s", source=told[one].source)
         for one in ALL
     ]
-    match = ", ".join(one.text for one in numbers.match)
+    match = ", ".join(str(one) for one in numbers.match)
     source = "flag" if match_given else "default: the labels of the job's pods"
     found.append(Known(words="its own metrics", value=match, source=source))
     found.append(Known(words="its pods", value=numbers.pods, source=pods_source))

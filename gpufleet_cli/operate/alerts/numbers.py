@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpufleet_cli.operate.alerts.promql import Matcher
+from gpufleet_cli.live.metric_queries import Matcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,49 +1,23 @@
 """What a user typed, made safe to stand in PromQL: matchers, regular expressions, metric names.
 
->>> quoted('a"b')
-'"a\\\\"b"'
->>> [one.text for one in matchers('job_id="run7", env=~"prod|lab"', "--match")]
+>>> [str(one) for one in matchers('job_id="run7", env=~"prod|lab"', "--match")]
 ['job_id="run7"', 'env=~"prod|lab"']
 """
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import dataclass
 
 from gpufleet_cli.errors import UsageError
+from gpufleet_cli.live import metric_queries
+from gpufleet_cli.live.metric_queries import Matcher
 
 MOST = 2_000
 """No matcher or regular expression that a person types is longer."""
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}", re.ASCII)
-_MATCHER = re.compile(
-    r"""\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`)\s*""",
-    re.ASCII | re.DOTALL,
-)
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'"}
 _NOT_RE2 = re.compile(r"\(\?(?:[=!>(#]|<[=!]|P=)|\\[1-9]|[*+?}]\+")
 """What Python takes in a regular expression and Prometheus does not."""
 _NOT_PYTHON = re.compile(r"\\[pPQEzC]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matcher:
-    """One label matcher of a selector."""
-
-    label: str
-    how: str
-    value: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.label}{self.how}{quoted(self.value)}"
-
-
-def quoted(text: str) -> str:
-    """A string literal of PromQL: Go's escapes, which those of JSON are as long as no surrogate is written."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\x7f")
 
 
 def plain(text: str) -> str:
@@ -53,15 +27,6 @@ def plain(text: str) -> str:
     'a {{"{{"}} b'
     """
     return text.replace("{{", '{{"{{"}}')
-
-
-def literal(text: str) -> str:
-    """A regular expression that means this text and nothing else.
-
-    >>> literal("run-7.a")
-    'run-7\\\\.a'
-    """
-    return re.sub(r"([^A-Za-z0-9_-])", r"\\\1", text)
 
 
 def metric_name(text: str, option: str) -> str:
@@ -106,42 +71,26 @@ def _matches_nothing(text: str) -> bool:
 
 
 def matchers(text: str, option: str) -> tuple[Matcher, ...]:
-    """`a="x", b=~"y.*"`, with or without braces around, read strictly and written anew."""
-    inner = text.strip()
-    if inner.startswith("{") and inner.endswith("}"):
-        inner = inner[1:-1].strip()
-    wrong = UsageError(
-        f"{option} {text[:200]!r} is not a list of label matchers", hint="""write 'job_id="run7"'"""
-    )
-    if not inner or len(inner) > MOST:
-        raise wrong
-    found: list[Matcher] = []
-    at = 0
-    while at < len(inner):
-        one = _MATCHER.match(inner, at)
-        if one is None or one[1] == "__name__":
-            raise wrong
-        found.append(_matcher(one[1], one[2], one[3], option))
-        at = one.end()
-        if at < len(inner) and inner[at] != ",":
-            raise wrong
-        at += 1
-    return tuple(found)
-
-
-def _matcher(label: str, how: str, raw: str, option: str) -> Matcher:
-    value = raw[1:-1] if raw[0] == "`" else _ESCAPE.sub(_unescaped, raw[1:-1])
-    if not value.isprintable():
-        raise UsageError(f"{option}: the value of {label} holds characters that cannot be printed")
-    if how in ("=~", "!~"):
-        problem = _regex_problem(value)
+    """`a="x", b=~"y.*"`, with or without braces around, read strictly; one at least."""
+    try:
+        found = metric_queries.matchers(text[: MOST + 1])
+    except UsageError as exc:
+        raise _no_matchers(text, option) from exc
+    if not found or len(text) > MOST or any(one.label == "__name__" for one in found):
+        raise _no_matchers(text, option)
+    for label, how, value in found:
+        problem = "" if value.isprintable() else "holds characters that cannot be printed"
+        if how in ("=~", "!~"):
+            problem = problem or _regex_problem(value)
         if problem:
             raise UsageError(f"{option}: the value of {label}, {value!r}, {problem}")
-    return Matcher(label=label, how=how, value=value)
+    return found
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    return _SIMPLE.get(found[1], f"\\{found[1]}")
+def _no_matchers(text: str, option: str) -> UsageError:
+    return UsageError(
+        f"{option} {text[:200]!r} is not a list of label matchers", hint="""write 'job_id="run7"'"""
+    )
 
 
 def span(seconds: float) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gpufleet_cli.live.metric_queries import literal, quoted
 from gpufleet_cli.operate.alerts.numbers import Numbers
-from gpufleet_cli.operate.alerts.promql import literal, quoted, span
+from gpufleet_cli.operate.alerts.promql import span
 
 Selected = Callable[[str], str]
 """From matchers to a vector: `lambda m: f"rate(SOME_COUNTER{{{m}}}[5m])"`."""
@@ -46,7 +47,7 @@ class Series:
 
     def own(self, metric: str) -> str:
         """A metric that the job exports."""
-        return f"{metric}{{{', '.join(one.text for one in self.numbers.match)}}}"
+        return f"{metric}{{{', '.join(str(one) for one in self.numbers.match)}}}"
 
     def kube(self, metric: str, extra: str = "") -> str:
         """A metric of kube-state-metrics about the job's pods."""

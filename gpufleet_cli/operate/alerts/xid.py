@@ -12,9 +12,10 @@ from collections.abc import Iterator
 
 from gpufleet_cli import xid_catalog
 from gpufleet_cli.alert_card import AlertRule, Severity
+from gpufleet_cli.live.metric_queries import quoted
 from gpufleet_cli.operate.alerts.gpu import GPU, NODE, ONE_GPU, PRESENCE
 from gpufleet_cli.operate.alerts.numbers import Numbers
-from gpufleet_cli.operate.alerts.promql import number, quoted, span
+from gpufleet_cli.operate.alerts.promql import number, span
 from gpufleet_cli.operate.alerts.series import Series, block, indented, metric
 
 GAUGE = "DCGM_FI_DEV_XID_ERRORS?"
