@@ -26,6 +26,7 @@ from gpufleet_cli.commands.drain_check import drain_check
 from gpufleet_cli.commands.drill import drill
 from gpufleet_cli.commands.dumps import dumps
 from gpufleet_cli.commands.evict import evict
+from gpufleet_cli.commands.examples import told
 from gpufleet_cli.commands.explain import explain
 from gpufleet_cli.commands.history import history
 from gpufleet_cli.commands.label_gangs import label_gangs
@@ -67,7 +68,7 @@ def build(only: str | None = None) -> typer.Typer:
     app = typer.Typer(
         name="gpufleet",
         help=_HELP,
-        epilog=_EPILOG,
+        epilog=f"{told(overview)[1]}\n\n{_EPILOG}",
         rich_markup_mode=None,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -76,7 +77,8 @@ def build(only: str | None = None) -> typer.Typer:
     app.callback(invoke_without_command=True)(root_options(overview))
     for command in COMMANDS:
         if only in (None, name_of(command)):
-            app.command(name_of(command))(splice(command))
+            text, examples = told(command)
+            app.command(name_of(command), help=text, epilog=examples)(splice(command))
     for group in GROUPS:
         if only in (None, group.__name__):
             app.add_typer(group(), name=group.__name__)

@@ -1,6 +1,7 @@
 """Rewrite what is generated from the program and kept in the repository; the diff is reviewed.
 
-python tests/accept.py           write the completion files, the README's example and the rules of docs/preflight.md
+python tests/accept.py           write the completion files, the manual (docs/commands, man), the README's example and the
+                                 rules of docs/preflight.md
 python tests/accept.py --check   exit 1 if they differ from what the program says
 """
 
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+MANUAL = ("docs/commands", "man")
 COMPLETIONS = {"bash": "gpufleet.bash", "zsh": "_gpufleet", "fish": "gpufleet.fish"}
 EXAMPLE = ["triage", "fixtures/train-run-7"]
 _START = "from gpufleet_cli.entry import main; raise SystemExit(main())"
@@ -57,9 +59,26 @@ def preflight() -> str:
     return f"{before}{RULES_START}\n{chr(10).join(lines)}\n{RULES_END}{after}"
 
 
+def manual() -> dict[Path, str]:
+    """A page for each command, in Markdown and as a man page."""
+    if str(ROOT) not in sys.path:  # started as a script
+        sys.path.insert(0, str(ROOT))
+    from scripts import manual as made
+
+    return {ROOT / path: content for path, content in made.files().items()}
+
+
+def stale() -> list[Path]:
+    """Pages of commands that are no more."""
+    kept = manual()
+    found = (path for folder in MANUAL for path in sorted((ROOT / folder).glob("*.*")))
+    return [path for path in found if path not in kept]
+
+
 def generated() -> dict[Path, str]:
     """Every generated file with the content that it should have."""
     files = {ROOT / "completions" / name: completion(shell) for shell, name in COMPLETIONS.items()}
+    files |= manual()
     return {**files, ROOT / "README.md": readme(), ROOT / "docs" / "preflight.md": preflight()}
 
 
@@ -74,7 +93,12 @@ def main() -> int:
         if "--check" not in sys.argv:
             path.parent.mkdir(exist_ok=True)
             path.write_text(content, encoding="utf-8")
-    return 1 if different and "--check" in sys.argv else 0
+    gone = stale()
+    for path in gone:
+        print(f"{path.relative_to(ROOT)} (no such command)")
+        if "--check" not in sys.argv:
+            path.unlink()
+    return 1 if (different or gone) and "--check" in sys.argv else 0
 
 
 if __name__ == "__main__":

@@ -154,4 +154,6 @@ def test_make_targets() -> None:
     """Those that are documented."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"^([a-z]+):.*## ", text, re.MULTILINE)
-    assert targets == ["help", "dev", "servers", "test", "lint", "fix", "accept"]
+    assert targets == [
+        "help", "dev", "servers", "test", "lint", "fix", "accept", "dist", "wheelhouse", "onefile",
+    ]  # fmt: skip

@@ -25,6 +25,10 @@ def cache(
     """Show how old the names for completion are; `cache refresh` fetches them.
 
     Exit status: 0, 4 when nothing could be read, 2 usage.
+
+    Examples:
+      gpufleet cache
+      gpufleet cache refresh --context prod
     """
     output = one_of(settings.output, ("text", "json"))
     if what not in (None, "refresh"):

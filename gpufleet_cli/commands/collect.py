@@ -44,6 +44,11 @@ def collect(
     """Gather what a job left into a bundle; one JSON line tells where.
 
     Exit status: 0 all was had, 3 parts are missing, 4 nothing was had, 2 usage.
+
+    Examples:
+      gpufleet collect train-run-7 -n train --to incident.tar.zst
+      gpufleet collect -l app=trainer -n train --dumps s3://dumps/train-run-7/
+      gpufleet collect --redact-again old/ --to clean.tar.zst
     """
     one_of(settings.output, ("json",))
     if redact_again is not None:

@@ -39,6 +39,10 @@ def cordon(
 
     A node that somebody else cordoned is left alone and not queued: exit 0.
     Exit status: 0, 5 refused, 4 a right, the node or the server is missing, 2 usage.
+
+    Examples:
+      gpufleet cordon gpu-node-0417 --reason 'XID 79'
+      gpufleet cordon gpu-node-0417 gpu-node-0418 --reason 'NVLink 1-2' --dry-run
     """
     output = one_of(settings.output, ("text", "json"))
     names = names_of(nodes)

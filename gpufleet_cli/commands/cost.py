@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from gpufleet_cli.commands.examples import block
 from gpufleet_cli.commands.options import group_options, one_of, splice
 from gpufleet_cli.commands.output import emit, look
 from gpufleet_cli.commands.past import stops
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from gpufleet_cli.commands.cost_questions import Topic
     from gpufleet_cli.commands.past import Stops
     from gpufleet_cli.verdict import Input
+
+
+_EXAMPLES = [
+    "gpufleet cost checkpoint-interval --save 30s --mtti 5h",
+    "gpufleet cost idle --gpus 8192 --watchdog-timeout 10m -o json",
+]
 
 
 class _Topics(TyperGroup):
@@ -45,7 +52,9 @@ def cost() -> typer.Typer:
     """The group, with the global options of every command."""
     group = typer.Typer(cls=_Topics, subcommand_metavar="TOPIC", rich_markup_mode=None)
     told = "What interruptions cost, from numbers that you give; no cluster is asked."
-    group.callback(invoke_without_command=True, help=told)(group_options(_alone))
+    group.callback(invoke_without_command=True, help=told, epilog=block(_EXAMPLES))(
+        group_options(_alone)
+    )
     return group
 
 
@@ -63,8 +72,8 @@ def _built(topic: Topic) -> Any:  # noqa: ANN401  Typer's own command
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    epilog = f"\b\nExample:\n  gpufleet cost {topic.name} \\\n    {_folded(topic.example)}"
-    app.command(topic.name, help=topic.help, epilog=epilog)(splice(_command(topic)))
+    examples = block([_folded(f"gpufleet cost {topic.name} {one}") for one in topic.examples])
+    app.command(topic.name, help=topic.help, epilog=examples)(splice(_command(topic)))
     return typer.main.get_command(app)
 
 

@@ -25,7 +25,7 @@ class Topic:
     name: str
     module: str
     help: str
-    example: str
+    examples: tuple[str, ...]
     ways: tuple[tuple[str, ...], ...]
     optional: tuple[tuple[str, float | None], ...] = ()
     flags: tuple[tuple[str, str], ...] = ()
@@ -48,28 +48,40 @@ TOPICS: tuple[Topic, ...] = (
         name="checkpoint-interval",
         module="checkpoints",
         help="How often to save, after Young and Daly.",
-        example="--save 30s --mtti 2h47m",
+        examples=(
+            "--save 30s --mtti 2h47m",
+            "--save 30s --gpus 8192 --gpu-hours-per-interruption 45000",
+        ),
         ways=(("save", "mtti"), ("save", *_MTTI)),
     ),
     Topic(
         name="recompute",
         module="checkpoints",
         help="What a stop throws away, now or at a random time.",
-        example="--gpus 8192 --since-checkpoint 29m",
+        examples=(
+            "--gpus 8192 --since-checkpoint 29m",
+            "--gpus 8192 --checkpoint-interval 1h",
+        ),
         ways=(("gpus", "since_checkpoint"), ("gpus", "checkpoint_interval")),
     ),
     Topic(
         name="idle",
         module="checkpoints",
         help="What a stall costs until the watchdog fires.",
-        example="--gpus 8192 --watchdog-timeout 10m",
+        examples=(
+            "--gpus 8192 --watchdog-timeout 10m",
+            "--gpus 1024 --watchdog-timeout 600s",
+        ),
         ways=(("gpus", "watchdog_timeout"),),
     ),
     Topic(
         name="mtbf",
         module="fleet",
         help="How often a job of a size is interrupted.",
-        example="--gpus 8192 --interruptions 466 --observed-gpu-hours 21233664",
+        examples=(
+            "--gpus 8192 --interruptions 466 --observed-gpu-hours 21233664",
+            "--gpus 8192 --node-failures-per-day 6.5e-3 --gpus-per-node 8",
+        ),
         ways=(
             ("gpus", "interruptions", "observed_gpu_hours"),
             ("gpus", "gpu_hours_per_interruption"),
@@ -81,7 +93,10 @@ TOPICS: tuple[Topic, ...] = (
         name="efficiency",
         module="checkpoints",
         help="ETTR, the budget for a target, goodput.",
-        example="--mtti 2h47m --save 30s --restart 10m --checkpoint-interval 12m36s",
+        examples=(
+            "--mtti 2h47m --save 30s --restart 10m --checkpoint-interval 12m36s",
+            "--target 0.9 --mtti 2h47m",
+        ),
         ways=(
             ("mtti", *_EXPECTED),
             (*_MTTI, *_EXPECTED),
@@ -95,7 +110,10 @@ TOPICS: tuple[Topic, ...] = (
         name="spares",
         module="fleet",
         help="How many spare nodes for a chance of running out.",
-        example="--failures-per-hour 0.28 --repair 24h --stock-out 0.01 --rack-nodes 16",
+        examples=(
+            "--failures-per-hour 0.28 --repair 24h --stock-out 0.01 --rack-nodes 16",
+            "--nodes 2048 --availability 0.93 --stock-out 0.01",
+        ),
         ways=(
             ("failures_per_hour", "repair", "stock_out"),
             ("nodes", "availability", "stock_out"),
@@ -106,8 +124,12 @@ TOPICS: tuple[Topic, ...] = (
         name="decide",
         module="decision",
         help="Evict now or at the next checkpoint, as triage would.",
-        example="--gpus 8192 --checkpoint-interval 60m --since-checkpoint 29m --save 1m"
-        " --restart 5m --planned-restart 5m --detection 10m --slowdown 1.25",
+        examples=(
+            "--gpus 8192 --checkpoint-interval 60m --since-checkpoint 29m --save 1m"
+            " --restart 5m --planned-restart 5m --detection 10m --slowdown 1.25",
+            "--gpus 8192 --checkpoint-interval 60m --since-checkpoint 29m --save 1m"
+            " --restart 5m --planned-restart 5m --detection 10m --stopped",
+        ),
         ways=(
             (
                 "gpus",
@@ -126,14 +148,20 @@ TOPICS: tuple[Topic, ...] = (
         name="tail",
         module="fleet",
         help="No slow rank: its chance; a slow one: its cost.",
-        example="--ranks 1024 --slow-probability 0.01",
+        examples=(
+            "--ranks 1024 --slow-probability 0.01",
+            "--gpus 8192 --slowdown 1.25",
+        ),
         ways=(("ranks", "slow_probability"), ("gpus", "slowdown")),
     ),
     Topic(
         name="offenders",
         module="fleet",
         help="Healthy nodes that fail as often by chance.",
-        example="--events 3 --days 28 --node-failures-per-day 6.5e-3 --nodes 2048",
+        examples=(
+            "--events 3 --days 28 --node-failures-per-day 6.5e-3 --nodes 2048",
+            "--events 5 --days 90 --node-failures-per-day 6.5e-3 --nodes 16384",
+        ),
         ways=(("events", "days", "node_failures_per_day", "nodes"),),
     ),
 )

@@ -30,6 +30,10 @@ def doctor(
     """Try each source once, and say what tonight's triage would lack.
 
     Exit status: 0 nothing, 3 something, 4 nothing could be reached, 2 usage.
+
+    Examples:
+      gpufleet doctor
+      gpufleet doctor train-run-7 -n train --dumps s3://dumps/train-run-7/
     """
     output = one_of(settings.output, ("text", "json", "yaml"))
     if job is not None and live.selector is not None:

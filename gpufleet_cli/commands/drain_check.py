@@ -43,6 +43,10 @@ def drain_check(
     Judged by the pods on the node now. It changes nothing and needs no more than to read.
 
     Exit status: 0 no running gang would die, 5 one would, 4 it cannot be told, 2 usage.
+
+    Examples:
+      gpufleet drain-check gpu-node-0417 && kubectl drain gpu-node-0417
+      gpufleet drain-check gpu-node-0417 --since-checkpoint 20m --spares
     """
     output = one_of(settings.output, ("text", "json"))
     flags = _flags(since_checkpoint, checkpoint_interval, restart)

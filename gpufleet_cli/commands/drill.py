@@ -98,6 +98,12 @@ def drill(
     """Practise on an incident with a known truth: triage it, answer, and see how it went.
 
     Without a terminal and without an answer it makes the incident and says how to answer later.
+
+    Examples:
+      gpufleet drill
+      gpufleet drill --seed 7 --ranks 256 --lost 0.2
+      gpufleet drill --make-only --to practice/   # and its score later:
+      gpufleet drill --score practice/ --kind hardware --rank 3 --action evict-now
     """
     output = one_of(settings.output, ("text", "json"))
     if list_classes:

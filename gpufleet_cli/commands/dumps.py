@@ -10,7 +10,12 @@ from gpufleet_cli.settings import Settings
 
 
 def dumps(*, target: TargetArgument = None, live: Live, inputs: Inputs, settings: Settings) -> int:
-    """Say from Flight Recorder dumps alone who is behind and who waits."""
+    """Say from Flight Recorder dumps alone who is behind and who waits.
+
+    Examples:
+      gpufleet dumps ./incident/
+      gpufleet dumps train-run-7 -n train --dumps exec:/var/tmp/nccl_trace_rank_
+    """
     output = one_of(settings.output, ("text", "json"))
     with triage_of(target, inputs, live, settings) as found:
         from gpufleet_cli.render import dumps_table

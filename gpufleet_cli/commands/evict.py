@@ -78,6 +78,12 @@ def evict(
     Only a job that has stopped, that a fault slows now, whose state may be corrupt, or right after a
     checkpoint. It is looked at first, and the evidence kept. Exit status: 0 done, 5 refused and
     nothing lost, 4 no right or the server was lost, 2 usage.
+
+    Examples:
+      gpufleet evict train-run-7 -n train --dry-run
+      gpufleet evict train-run-7 -n train --if-attempt aeb89f516e
+      gpufleet evict train-run-7 -n train --at-checkpoint --deadline 40m
+      gpufleet evict node/gpu-node-0417
     """
     one_of(settings.output, ("text",))
     if no_collect and save is not None:

@@ -21,7 +21,12 @@ def explain(
     inputs: Inputs,
     settings: Settings,
 ) -> int:
-    """Say why one rank is, or is not, the culprit."""
+    """Say why one rank is, or is not, the culprit.
+
+    Examples:
+      gpufleet explain ./incident/ --rank 800
+      gpufleet explain train-run-7 -n train --rank 0 -o json
+    """
     output = one_of(settings.output, ("text", "json"))
     with triage_of(target, inputs, live, settings) as found:
         from gpufleet_cli.render import explain_card

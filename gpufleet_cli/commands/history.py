@@ -72,6 +72,11 @@ def history(
 
     Triage keeps each incident; `history add` takes old bundles in. No verdict depends on it.
     Exit status: 0, 4 when the history or a bundle cannot be read, 2 usage.
+
+    Examples:
+      gpufleet history
+      gpufleet history --since 30d --node gpu-node-0417
+      gpufleet history add incident.tar.zst older/
     """
     output = one_of(settings.output, ("text", "json"))
     given = words or []

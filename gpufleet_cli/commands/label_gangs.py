@@ -36,6 +36,11 @@ def label_gangs(
 
     Exit status: 0, 4 when a right is missing or the server is lost, 5 when others wrote to a node
     each time, 2 usage.
+
+    Examples:
+      gpufleet label-gangs --dry-run
+      gpufleet label-gangs -n train
+      gpufleet label-gangs --remove
     """
     output = one_of(settings.output, ("text", "json"))
     from gpufleet_cli.render.marks_page import marks_json, marks_text

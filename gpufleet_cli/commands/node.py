@@ -46,6 +46,11 @@ def node(
     """Show one node: gang, GPUs, XID history, conditions, cordon, lease, past incidents.
 
     Exit status: 0, 4 when nothing could be read, 2 usage.
+
+    Examples:
+      gpufleet node gpu-node-0417
+      gpufleet node gpu-node-0417 --spares   # is there room for its gang?
+      gpufleet node gpu-node-0417 --prometheus svc:monitoring/prometheus:9090
     """
     output = one_of(settings.output, ("text", "json"))
     stated = stated_rate(node_failures_per_day)
@@ -80,6 +85,10 @@ def nodes(
     """List the nodes, those that look ill first, with the XIDs of 30 days where metrics are known.
 
     Exit status: 0, 4 when nothing could be read, 2 usage.
+
+    Examples:
+      gpufleet nodes
+      gpufleet nodes --prometheus svc:monitoring/prometheus:9090 -o json
     """
     output = one_of(settings.output, ("text", "json"))
     from gpufleet_cli.live.node_look import look_at_all

@@ -16,6 +16,12 @@ def overview(settings: Settings) -> int:
     """List the gangs of the context, worst first.
 
     Exit status: 0, 4 when nothing could be read, 2 usage.
+
+    Examples:
+      gpufleet -n train                      # the gangs of a namespace
+      gpufleet triage train-run-7 -n train   # which rank, and what to do
+      gpufleet triage ./incident/            # the same from files
+      gpufleet xid 79
     """
     output = one_of(settings.output, ("text", "json", "yaml"))
     from gpufleet_cli.live import access, gang_look, name_cache

@@ -43,6 +43,11 @@ def preflight(
     """Will the next incident of this job be diagnosable and survivable? Its manifests, checked.
 
     Exit status: 0 nothing at warning or above, 10 something, 4 nothing could be read, 2 usage.
+
+    Examples:
+      gpufleet preflight job.yaml
+      helm template . | gpufleet preflight -
+      gpufleet preflight train-run-7 -n train -o json
     """
     output = one_of(settings.output, ("text", "json", "yaml"))
     given = list(targets or [])

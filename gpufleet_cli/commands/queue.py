@@ -71,6 +71,11 @@ def queue(
 
     The way back is a gate: a reset or reboot seen since the cordon, time without an XID, diagnostics, health.
     Exit status: 0, 5 refused, 4 a right, the node or the server is missing, 2 usage.
+
+    Examples:
+      gpufleet queue
+      gpufleet queue -o json
+      gpufleet queue done gpu-node-0417 --diagnostics 'dcgmi diag -r 3: pass'
     """
     output = one_of(settings.output, ("text", "json"))
     given = words or []

@@ -10,7 +10,12 @@ from gpufleet_cli.settings import Settings
 
 
 def ranks(*, target: TargetArgument = None, live: Live, inputs: Inputs, settings: Settings) -> int:
-    """List every rank with pod, node and GPU, the most silent first."""
+    """List every rank with pod, node and GPU, the most silent first.
+
+    Examples:
+      gpufleet ranks ./incident/
+      gpufleet ranks train-run-7 -n train -o json
+    """
     output = one_of(settings.output, ("text", "json"))
     with triage_of(target, inputs, live, settings) as found:
         from gpufleet_cli.render import ranks_table

@@ -50,6 +50,12 @@ def triage(
     """Say which rank stopped a job, what is under it, and what to do.
 
     Exit status: 0 a verdict, 3 undecidable, 4 the target cannot be read, 2 usage.
+
+    Examples:
+      gpufleet triage train-run-7 -n train       # a job of the cluster
+      gpufleet triage ./incident/ --brief        # ten lines for the chat
+      gpufleet triage incident.tar.zst -o json   # a bundle, for a script
+      kubectl logs job/train-run-7 | gpufleet triage -
     """
     output = one_of(settings.output, tuple(FORMATS))
     if brief and output != "text":

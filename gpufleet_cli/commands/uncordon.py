@@ -38,6 +38,10 @@ def uncordon(
     """Undo a cordon of gpufleet's, and remove its annotations; nobody else's cordon is touched.
 
     Exit status: 0, 5 refused, 4 a right, the node or the server is missing, 2 usage.
+
+    Examples:
+      gpufleet uncordon gpu-node-0417
+      gpufleet uncordon gpu-node-0417 --dry-run
     """
     output = one_of(settings.output, ("text", "json"))
     names = names_of(nodes)

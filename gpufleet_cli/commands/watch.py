@@ -72,6 +72,11 @@ def watch(
 
     By metrics, logs or both. Nothing acts on the cluster. --deadline bounds the gathering (2m). Exit
     status: 0 it ended well, 10 20 21 22 it failed (as triage --detailed-exitcode), 4 cannot be read.
+
+    Examples:
+      gpufleet watch train-run-7 -n train
+      gpufleet watch train-run-7 -n train --prometheus http://prom:9090
+      gpufleet watch train-run-7 -n train --once -o json
     """
     output = one_of(settings.output, ("text", "json"))
     if live.attempt is not None or live.at is not None:

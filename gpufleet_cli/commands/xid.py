@@ -38,7 +38,13 @@ def xid(
     ],
     settings: Settings,
 ) -> None:
-    """Say what an XID means and what to do about it, offline."""
+    """Say what an XID means and what to do about it, offline.
+
+    Examples:
+      gpufleet xid 79
+      gpufleet xid 'SXid 20034' -o json
+      journalctl -k | grep NVRM | gpufleet xid -
+    """
     output = one_of(settings.output, ("text", "json"))
     emit(report(" ".join(code), as_json=output == "json") + "\n")
 

@@ -27,7 +27,7 @@ DECIDE = (
     "decide --gpus 8192 --checkpoint-interval 60m --save 1m --restart 5m --planned-restart 5m"
     " --detection 10m"
 )
-ASKED = [f"{topic.name} {topic.example}" for topic in cost_questions.TOPICS] + [
+ASKED = [f"{topic.name} {one}" for topic in cost_questions.TOPICS for one in topic.examples] + [
     f"{DECIDE} --since-checkpoint 29m --stopped",
     f"{DECIDE} --since-checkpoint 90m --hazard-per-hour 0.2",
     "mtbf --gpus 16384 --interruptions 0 --observed-gpu-hours 21233664",
@@ -537,21 +537,23 @@ def test_a_terminal_that_is_not_utf_8(asked: str) -> None:
 
 
 @pytest.mark.parametrize("topic", cost_questions.TOPICS, ids=lambda topic: topic.name)
-def test_the_example_of_the_help_runs(topic: cost_questions.Topic, capsys: Capture) -> None:
-    """As it stands there, folded over lines."""
+def test_the_examples_of_the_help_run(topic: cost_questions.Topic, capsys: Capture) -> None:
+    """As they stand there, folded over lines."""
     assert 0 == cli.main(["cost", topic.name, "--help"])
     shown = capsys.readouterr().out
     assert all(len(line) <= 80 for line in shown.splitlines())
-    example = shown.split("Example:")[1].replace("\\\n", " ").split()
-    assert ["gpufleet", "cost", topic.name] == example[:3]
-    assert 0 == cli.main(example[1:])
+    examples = shown.split("Examples:")[1].replace("\\\n", " ").strip().splitlines()
+    assert len(examples) == len(topic.examples) >= 2
+    for example in (line.split() for line in examples):
+        assert ["gpufleet", "cost", topic.name] == example[:3]
+        assert 0 == cli.main(example[1:])
 
 
 def test_topics_are_those_of_the_completion(capsys: Capture) -> None:
     """In the order of the help; completion imports none of it."""
     assert completion.COST_TOPICS == tuple(topic.name for topic in cost_questions.TOPICS)
     assert 0 == cli.main(["cost", "--help"])
-    shown = capsys.readouterr().out.split("Commands:")[1]
+    shown = capsys.readouterr().out.split("Commands:")[1].split("Examples:")[0]
     assert [line.split()[0] for line in shown.splitlines() if line.strip()] == list(
         completion.COST_TOPICS
     )
