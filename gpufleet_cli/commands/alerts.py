@@ -69,6 +69,12 @@ def alerts(
 
     With --step-seconds, --checkpoint-interval and --watchdog-timeout no cluster is asked; else the job is
     looked at, and what it does not tell is asked for. Exit status: 0 done, 2 usage, 4 no such job.
+
+    Examples:
+      gpufleet alerts train-run-7 -n train > rules.yaml
+      gpufleet alerts train-run-7 -n train --match 'job_id="run7"' \\
+        --step-seconds 0.4 --checkpoint-interval 30m --watchdog-timeout 10m
+      gpufleet alerts train-run-7 -n train --kind PrometheusRule > rule.yaml
     """
     from gpufleet_cli.operate.alerts import job_numbers
     from gpufleet_cli.operate.alerts.build import build
