@@ -44,6 +44,8 @@ AT_ONCE_NS = 10_000_000_000
 def evict(api: Api, order: Order, talk: Talk) -> list[str]:
     """Tear the gang down; what is to be read on standard output. Refused, or an error, where it was not."""
     permits.require_own_way(api)
+    if order.marker is not None:
+        boundary.read_marker(order.marker)  # what cannot serve is told before anything is gathered
     which = evict_target.meant(api, order.word, order.selector, order.namespace)
     if which is None:
         return [f"no gang holds {order.word}: nothing to tear down"]
@@ -115,6 +117,7 @@ def _wait(api: Api, order: Order, seen: Seen, talk: Talk) -> None:
     metric = checkpoint_metric.reader(
         api,
         [pod.name for pod in seen.pods],
+        seen.job.namespace,
         flag=order.options.prometheus,
         metric=order.metric,
     )
@@ -153,6 +156,7 @@ def _act(api: Api, order: Order, seen: Seen, *, waits: bool, talk: Talk) -> list
     facts = replace(
         seen.facts,
         strangers=tuple(pod.name for pod in now if pod.state.uid not in seen.uids),
+        restarted=evict_look.restarted(seen.pods, now),
         token=token_of([pod.state for pod in now]),
         # Who gave none means the run that was looked at: its containers may have begun anew since.
         wanted_token=order.wanted_token or (seen.facts.token if now else None),
@@ -174,17 +178,31 @@ def _done(api: Api, order: Order, seen: Seen, now: Sequence[Pod]) -> Result:
         stated = None if order.at_checkpoint else order.deadline_s
         limit = Deadline(BUDGET_S if stated is None else stated)
         return tear_down_run.evict(
-            writer, now, limit, grace_s=order.grace_s, waits=stated is not None
-        )
+            writer, now, limit, grace_s=order.grace_s, waits=stated is not None,
+            again=lambda: _another(api, seen) or _steps_again(api, seen),
+        )  # fmt: skip
     if planned.means == "abort":
         return tear_down_run.command(writer, planned, seen.job)
 
-    def again() -> str | None:
-        """Whether the job is another by now, asked where somebody changed its object in between."""
-        new = [pod.name for pod in evict_look.pods_now(api, seen) if pod.state.uid not in seen.uids]
-        return f"new pods came: {', '.join(new[:4])}" if new else None
+    return tear_down_run.patch(writer, planned, seen.job.uid, lambda: _another(api, seen))
 
-    return tear_down_run.patch(writer, planned, seen.job.uid, again)
+
+def _another(api: Api, seen: Seen) -> str | None:
+    """Why the job is another by now, None where it is the one that was looked at."""
+    now = evict_look.pods_now(api, seen)
+    new = [pod.name for pod in now if pod.state.uid not in seen.uids]
+    if new:
+        return f"new pods came: {', '.join(new[:4])}"
+    anew = evict_look.restarted(seen.pods, now)
+    return f"restarted in place: {', '.join(anew[:4])}" if anew else None
+
+
+def _steps_again(api: Api, seen: Seen) -> str | None:
+    """Why a job that had stopped when it was looked at has not any more."""
+    if not evict_guard.is_stopped(seen.facts):
+        return None
+    facts = evict_look.after_the_answer(api, seen).facts
+    return None if evict_guard.is_stopped(facts) else evict_guard.rule(facts).why
 
 
 def _told(api: Api, order: Order, seen: Seen, result: Result, talk: Talk) -> list[str]:
