@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "spec_check",
         "history_card",
         "watch_card",
+        "evict_card",
     ),
     ("verdict", "xid_catalog", "redact"),
     ("unpack",),

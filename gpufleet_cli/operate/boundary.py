@@ -25,8 +25,8 @@ from gpufleet_cli.operate.progress_look import Heard, Save
 
 NS = 1_000_000_000
 POLL_S = 2.0
-METRIC_FRESH_S, METRIC_AHEAD_S = 120.0, 30.0
-"""So old may a time in the metrics be when it is first seen there (it is scraped now and then), and so far ahead a clock."""
+METRIC_FRESH_S = 120.0
+"""So old may a time in the metrics be when it is first seen there: it is scraped now and then."""
 FRESH_S = 60.0
 """A boundary that a slow round may have missed by more is over: the next one is waited for."""
 LEAST_STALL_S = 60.0
@@ -246,8 +246,7 @@ def _metric(metric: MetricTime | None, say: Callable[[str], None]) -> float | No
 def _by_metric(
     metric: MetricTime | None, before: float | None, now_s: float, say: Callable[[str], None]
 ) -> tuple[float | None, str | None]:
-    """A later time than was known, and of just now: a metric that was not scraped for a while brings the past, and one
-    that lies ahead is of another clock, or no time of a checkpoint."""
+    """A later time than was known, and of just now: a metric that was not scraped for a while brings the past."""
     told = _metric(metric, say)
     if told is None or (before is not None and told <= before):
         return before, None
@@ -256,8 +255,5 @@ def _by_metric(
     age = now_s - told
     if age > METRIC_FRESH_S:
         say(f"the metrics tell of a checkpoint {age:,.0f} s ago: too long for a boundary")
-        return told, None
-    if age < -METRIC_AHEAD_S:
-        say(f"the metrics tell of a checkpoint {-age:,.0f} s from now: it does not count")
         return told, None
     return told, f"the metrics tell of a checkpoint {max(0.0, age):,.0f} s ago"

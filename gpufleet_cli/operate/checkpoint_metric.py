@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -23,11 +23,19 @@ _POD = {
     "kubernetes_pod_name": ("kubernetes_namespace", "namespace"),
 }
 """Labels that may name the job's pod, and beside each those of its namespace."""
+AHEAD_S = 30.0
+"""So far may a trainer's clock be ahead; a later time is of the future, or no time of a checkpoint."""
 _MOST_S = 4_102_444_800.0  # 2100: what is beyond counts in milliseconds
 
 
 def reader(
-    api: Api, pods: Sequence[str], namespace: str, *, flag: str | None, metric: str
+    api: Api,
+    pods: Sequence[str],
+    namespace: str,
+    *,
+    flag: str | None,
+    metric: str,
+    say: Callable[[str], None],
 ) -> MetricTime | None:
     """How to ask for it; None where no metrics server is given or configured."""
     if _NAME.fullmatch(metric) is None:
@@ -40,26 +48,33 @@ def reader(
     place, own = chosen.value, frozenset(pods)
     query = metric_queries.selector(metric, metric_queries.matchers(context.matchers))
 
+    said: set[float] = set()
+
     def newest() -> float | None:
+        now_s = api.now_ns() / 1e9
         with stores.opened(api, place, context.access) as (fetch, name):
-            found = recognised(fetch, name).query(query, api.now_ns() / 1e9)
-        return newest_of(found, own, namespace)
+            times = times_of(recognised(fetch, name).query(query, now_s), own, namespace)
+        for ahead in sorted(time for time in times - said if time > now_s + AHEAD_S):
+            said.add(ahead)
+            say(
+                f"the metrics tell of a checkpoint {ahead - now_s:,.0f} s from now: it does not count"
+            )
+        return max((time for time in times if time <= now_s + AHEAD_S), default=None)
 
     return newest
 
 
-def newest_of(found: Sequence[OneSeries], pods: frozenset[str], namespace: str) -> float | None:
-    """The newest time among the series of these pods, whose name may stand under `exported_pod`. Pods of that name in
-    another namespace, or in what may be another cluster, are others."""
+def times_of(found: Sequence[OneSeries], pods: frozenset[str], namespace: str) -> set[float]:
+    """The times in the series of these pods, whose name may stand under `exported_pod`. Pods of that name in another
+    namespace, or in what may be another cluster, are others."""
     placed = [(one, pod) for one in found if (pod := _pod_of(one, namespace)) in pods]
     series = [Placed(metric=one.metric, of=(("pod", pod or ""),)) for one, pod in placed]
     kept = judge(series).kept
-    times = [
+    return {
         value
         for (one, _), is_kept in zip(placed, kept, strict=True)
         if is_kept and (value := _value(one)) is not None and 0 < value < _MOST_S
-    ]
-    return max(times, default=None)
+    }
 
 
 def _pod_of(one: OneSeries, namespace: str) -> str | None:

@@ -164,8 +164,8 @@ def look(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
     read = replace(read, kind="job", name=found.job, namespace=found.namespace)
     # The state rests on what was read alone; given numbers may move a price, never a state.
     told = triage_target(read, JobNumbers(source="flag"))
-    has_numbers = order.numbers != JobNumbers(source="flag")
-    priced = triage_target(read, order.numbers) if has_numbers else told
+    numbers = _gaps_alone(order.numbers, told)
+    priced = triage_target(read, numbers) if numbers != JobNumbers(source="flag") else told
     advice = priced.recommendation
     doubt = _doubt(told)
     slows = advice.ground in ("corrupt", "slowed", "arithmetic") and not doubt
@@ -253,6 +253,16 @@ def restarted(before: Sequence[Pod], now: Sequence[Pod]) -> tuple[str, ...]:
 
 def _with_second(seen: Seen, found: second_look.Look) -> Seen:
     return replace(seen, facts=replace(seen.facts, second=found.second, second_why=found.why))
+
+
+def _gaps_alone(numbers: JobNumbers, told: Triage) -> JobNumbers:
+    """The given numbers without those that the evidence tells itself: where a running job may be stopped by the
+    arithmetic, a flag does not overrule what was measured."""
+    measured = {one.name for one in told.recommendation.inputs if one.source == "evidence"}
+    is_told = "checkpoint_interval" in measured
+    return replace(
+        numbers, checkpoint_interval_s=None if is_told else numbers.checkpoint_interval_s
+    )
 
 
 def _doubt(told: Triage) -> str:

@@ -45,7 +45,7 @@ _WORK: Mapping[Sign, str] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class First:
     """What the first look kept, by the path of each log in the bundle. `began_ns`: when it began, by the API server's
-    clock; `over_s`: when it was over, by ours. `printers` are the pods that wrote steps."""
+    clock; `over_s`: when it was over, by ours. `printers` are the pods in whose logs steps stand: of an MPIJob the launcher."""
 
     logs: Mapping[str, Evidence]
     job: JobView
@@ -64,11 +64,12 @@ class Look:
 
 def first_of(read: Target, told: Triage, began_ns: int) -> First:
     """Kept right after the first look."""
-    rows = (row for row in told.ranks if row.last_step is not None and row.pod is not None)
+    origins = [row.origin for row in told.ranks if row.last_step is not None]
+    paths = [one.path.split("/") for one in origins if one is not None]
     return First(
         logs={one.path: one for one in read.evidences},
         job=told.job,
-        printers=frozenset(row.pod for row in rows if row.pod is not None),
+        printers=frozenset(parts[3] for parts in paths if parts[0] == "namespaces" and parts[3:]),
         began_ns=began_ns,
         over_s=time.monotonic(),
     )
@@ -256,10 +257,10 @@ def judged(
     answered = {one.pod for one in news if one.unread is None}
     unread = next((one for one in news if one.unread is not None), None)
     lacks = "" if unread is None else f"the log of {unread.pod} cannot be read now: {unread.unread}"
-    if len(answered) * 2 < len(news):
-        return Look(second="unseen", why=lacks)
     if _sees_steps(news, answered, first):
         return Look(second="still")
+    if len(answered) * 2 < len(news):
+        return Look(second="unseen", why=lacks)
     if proof == "hint":
         return Look(second="unseen", why=lacks or "no rank that prints steps was heard")
     if (writer := next((one for one in news if one.wrote), None)) is not None:
@@ -271,8 +272,9 @@ def judged(
 
 
 def _sees_steps(news: Sequence[News], answered: set[str], first: First) -> bool:
-    """Whether a step would have been seen: of those that printed them one at least was heard."""
+    """Whether a step would have been seen: of those that print them at least half were heard. All ranks of a synchronous
+    job make each step; of an MPIJob the launcher alone prints."""
     if first.job.last_step is None:
         return False
     printers = first.printers & {one.pod for one in news}
-    return bool(printers & answered) if printers else len(answered) == len(news)
+    return len(printers & answered) * 2 >= len(printers) if printers else len(answered) == len(news)

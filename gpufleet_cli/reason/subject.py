@@ -19,6 +19,8 @@ from gpufleet_cli.verdict import (
     Verdict,
 )
 
+USUAL_TIMEOUT_S = 600.0
+
 
 def job_view(case: Case) -> JobView:
     """The job: size, state, progress, checkpoints, with None for what is not known."""
@@ -51,9 +53,11 @@ def job_view(case: Case) -> JobView:
 
 
 def _open_work(case: Case) -> str | None:
+    # A timeout may be a stranger's number, or that of a line which lies: none makes an evaluation shorter here.
     known = pauses.open_work(
-        case.steps, case.signs, case.checkpoints, now_ns=case.as_of_ns, timeout_s=case.timeout_s
-    )
+        case.steps, case.signs, case.checkpoints, now_ns=case.as_of_ns,
+        timeout_s=max(case.timeout_s, USUAL_TIMEOUT_S),
+    )  # fmt: skip
     pause = known if known is not None else case.pause
     return None if pause is None else pause.why
 

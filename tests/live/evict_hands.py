@@ -169,17 +169,10 @@ def audit_lines() -> list[dict[str, Any]]:
 
 def replace_pod(gang: Gang, name: str) -> None:
     """Delete a pod and make it again under its name, in a later second: creation times have no fractions."""
-    old = pods.read(gang.namespace, name)
     newest = max(p["metadata"]["creationTimestamp"] for p in pods.found(gang.namespace))
     later = datetime.fromisoformat(newest) + timedelta(seconds=1)
     wait_until(lambda: datetime.now(UTC) > later, "the second of the newest pod is over")
-    path = gang.namespace.path(f"pods/{name}")
-    gang.namespace.api.send("DELETE", path, {"gracePeriodSeconds": 0})
-    wait_until(lambda: not gang.namespace.api.answers(path), f"{name} is gone")
-    kept = {key: old["metadata"][key] for key in ("name", "namespace", "labels")}
-    spec = {key: old["spec"][key] for key in ("containers", "nodeSelector", "restartPolicy")}
-    gang.namespace.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": spec})
-    pods.wait(gang.namespace, f"job-id={gang.name}", 3)
+    pods.remake(gang.namespace, name)
 
 
 @contextmanager

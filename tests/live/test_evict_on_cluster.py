@@ -205,7 +205,7 @@ def test_a_traceback_alone_is_no_proof_that_a_job_has_stopped(make: Make) -> Non
     with meanwhile(gang, lambda: append(gang, "[rank0]: step 5000 loss 2.31"), steps=False):
         code, _, err = gang.evict("--save", "kept")
     assert 5 == code, err
-    assert "it made a step while it was looked at" in err
+    assert "it made step 5000 while it was looked at" in err
     assert [] == gang.written()
 
 
@@ -220,7 +220,7 @@ def test_a_job_that_goes_on_while_a_person_thinks_is_left_alone(
     monkeypatch.setattr("gpufleet_cli.commands.evict.confirm", lambda *_, **__: goes_on())
     code, out, err = gang.run("evict", *gang.target)
     assert (5, "") == (code, out), err
-    assert "it made a step while it was looked at" in err
+    assert "it made step 5000 while it was looked at" in err
     assert set(gang.pods) == gang.standing()
     assert [] == gang.written()
 

@@ -93,7 +93,11 @@ def test_silence_is_one_only_where_a_step_would_have_been_seen() -> None:
     assert "still" == said(QUIET[0], QUIET[1], Away(2)).second
     away = said(Away(0), QUIET[1], QUIET[2], told=False)
     assert ("unseen", True) == (away.second, "p-0 cannot be read" in away.why)
-    assert "unseen" == said(QUIET[0], Away(1), Away(2)).second
+    assert "still" == said(QUIET[0], Away(1), Away(2)).second, (
+        "of an MPIJob the launcher prints for all"
+    )
+    three = first(printers=("p-0", "p-1", "p-2"))
+    assert "unseen" == said(QUIET[0], Away(1), Away(2), of=three).second
     assert "moves" == said(QUIET[0], QUIET[1], News(pod="p-2", moved="it made step 7")).second
     assert "still" == said(QUIET[0], QUIET[1], News(pod="p-2", wrote=True)).second
 
