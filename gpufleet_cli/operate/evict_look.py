@@ -19,6 +19,7 @@ from gpufleet_cli.live import drain_look, pack, rights, spare_look
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.find_job import Job
 from gpufleet_cli.live.gather import Hooks
+from gpufleet_cli.live.log_tasks import is_sidecar
 from gpufleet_cli.live.pods import Pod
 from gpufleet_cli.live.session import Collected, LiveOptions, collect
 from gpufleet_cli.operate import (
@@ -185,6 +186,9 @@ def look(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
         talk.say(f"the evidence is kept in {found.bundle}")
     first = second_look.first_of(read, told, looked_ns)
     pods = _of_bundle(seen.pods, read.manifest)
+    busy = _still_busy(pods) if facts.proof == "terminated" else ""
+    if busy:
+        facts = replace(facts, proof=None, second_why=busy)
     looked = replace(seen, facts=facts, found=told, pods=pods, first=first)
     return _with_second(looked, second_look.look(api, pods, first, facts.proof, talk.say))
 
@@ -252,7 +256,19 @@ def restarted(before: Sequence[Pod], now: Sequence[Pod]) -> tuple[str, ...]:
 
 
 def _with_second(seen: Seen, found: second_look.Look) -> Seen:
-    return replace(seen, facts=replace(seen.facts, second=found.second, second_why=found.why))
+    why = found.why or seen.facts.second_why
+    return replace(seen, facts=replace(seen.facts, second=found.second, second_why=why))
+
+
+def _still_busy(pods: Sequence[Pod]) -> str:
+    """Of a job without GPUs nothing but names and annotations says which container holds the rank: none may run."""
+    for pod in pods:
+        if any(one.has_gpu for one in pod.state.containers):
+            continue
+        for one in pod.state.containers:
+            if one.state == "running" and not is_sidecar(one.name):
+                return f"container {one.name} of {pod.name} runs"
+    return ""
 
 
 def _gaps_alone(numbers: JobNumbers, told: Triage) -> JobNumbers:

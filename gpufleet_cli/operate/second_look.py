@@ -34,11 +34,12 @@ HINT_STEPS, OWN_STEPS, JITTER_S = 3.0, 1.5, 2.0
 BACK_S = 900
 """So far back a log is read that the first look could not read."""
 TAIL_BYTES = 65_536
-_BEGINS = frozenset({*progress_look.OPENS, Sign.SAVE_DURABLE})
+_BEGINS = frozenset({*progress_look.OPENS, Sign.SAVE_DURABLE, Sign.RENDEZVOUS_DONE})
 _WORK: Mapping[Sign, str] = {
     Sign.EVAL_STARTED: "an evaluation began",
     Sign.COMPILE_STARTED: "a compilation began",
     Sign.SAVE_DURABLE: "a checkpoint was saved",
+    Sign.RENDEZVOUS_DONE: "its ranks met anew",
 }
 
 
@@ -276,5 +277,9 @@ def _sees_steps(news: Sequence[News], answered: set[str], first: First) -> bool:
     job make each step; of an MPIJob the launcher alone prints."""
     if first.job.last_step is None:
         return False
-    printers = first.printers & {one.pod for one in news}
-    return len(printers & answered) * 2 >= len(printers) if printers else len(answered) == len(news)
+    if not first.printers:
+        return len(answered) == len(news)
+    printers = first.printers & {
+        one.pod for one in news
+    }  # those that have ended print none any more
+    return bool(printers) and len(printers & answered) * 2 >= len(printers)

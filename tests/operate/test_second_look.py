@@ -105,6 +105,11 @@ def test_silence_is_one_only_where_a_step_would_have_been_seen() -> None:
 def test_where_no_step_can_be_seen_most_must_say_so_and_nobody_write() -> None:
     """The node of the rank that printed is dead: the others' complaints serve, those of one do not."""
     assert "still" == said(Away(0), QUIET[1], QUIET[2]).second
+    ended = first(printers=("p-9",))
+    assert "still" == said(*QUIET, of=ended).second, "the rank that printed has ended with an error"
+    assert "moves" == said(*QUIET[:2], News(pod="p-2", wrote=True), of=ended).second, (
+        "the rest goes on"
+    )
     blind = first(job(last=None, every=None), printers=())
     assert "still" == said(*QUIET, of=blind).second
     assert "unseen" == said(*QUIET, of=blind, told=False).second
