@@ -232,7 +232,8 @@ def _xid(case: Case, placed: PlacedXid) -> Hypothesis:
         found.append(guess[1])
     ranks = () if rank is None else (rank,)
     nodes = () if placed.node is None else (placed.node,)
-    corrupts = _is_uncontained(case, placed) and not _is_of_a_run_before(case, placed)
+    is_ours = not _is_of_a_run_before(case, placed) and not _may_be_anothers(case, placed)
+    corrupts = is_ours and _is_uncontained(case, placed)
     worse = reading.entry.worsens
     return Hypothesis(
         kind=Kind.HARDWARE,
@@ -352,6 +353,15 @@ def _is_of_a_run_before(case: Case, placed: PlacedXid) -> bool:
     if not began or placed.at_ns is None:
         return False
     return placed.at_ns < min(began) - START_S * NS
+
+
+def _may_be_anothers(case: Case, placed: PlacedXid) -> bool:
+    """Whether nothing says that the GPU is this job's, and it has only some of the node's."""
+    if placed.rank is not None:
+        return False
+    own = sum(pod.gpus or 0 for pod in case.pods if pod.node == placed.node)
+    there = next((node.gpus_capacity for node in case.nodes if node.name == placed.node), None)
+    return bool(own) and there is not None and own < there
 
 
 def _domain(case: Case, domain: str, events: tuple[PlacedXid, ...]) -> Hypothesis:
