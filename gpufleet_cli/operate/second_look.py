@@ -27,7 +27,7 @@ from gpufleet_cli.parsers import training_log
 from gpufleet_cli.reason.job_state import ABORT_SIGNS
 from gpufleet_cli.verdict import JobState, JobView, Proof, Triage
 
-LEAST_S, MOST_S = 5.0, 600.0
+LEAST_S, MOST_S, MOST_OWN_S = 5.0, 600.0, 300.0
 RHYTHM_S = 30.0
 """As old may a last step be of a job that prints one every few seconds."""
 HINT_STEPS, OWN_STEPS, JITTER_S = 3.0, 1.5, 2.0
@@ -91,7 +91,11 @@ def look(
     wait = wait_s(proof, first.job, since_s=since_s, now_ns=api.now_ns())
     if wait > MOST_S:
         every = first.job.step_interval_s or 0.0
-        why = f"it prints a step every {every:,.0f} s: whether another comes is told in {wait / 60:,.0f} min"
+        why = f"it prints a step every {every:,.0f} s"
+        if proof == "hint":
+            why += ": too seldom to see by a short look that none comes"
+        else:
+            why += f": whether another comes is told in {wait / 60:,.0f} min"
         return Look(second="early", why=why)
     if wait > 0:
         say(f"a second look in {wait:.0f} s: does it still step?")
@@ -150,7 +154,8 @@ def _excuse(pods: Sequence[Pod], job: JobView, proof: Proof) -> Look | None:
 
 def wait_s(proof: Proof, job: JobView, *, since_s: float, now_ns: int) -> float:
     """How long until a job that goes on must have printed a step. A hint waits for three; the job's own words for
-    one, and until the last is old by its node's clock. `since_s` have passed since the first look."""
+    one (of a job that prints very seldom, for five minutes of it), and until the last is old by its node's clock.
+    `since_s` have passed since the first look."""
     every = job.step_interval_s
     if proof == "hint":
         return max(0.0, max(LEAST_S, HINT_STEPS * (every or 0.0)) - since_s)
@@ -158,7 +163,7 @@ def wait_s(proof: Proof, job: JobView, *, since_s: float, now_ns: int) -> float:
         return max(0.0, RHYTHM_S - since_s)
     age_s = (now_ns - job.last_step_ns) / NS
     by_clock = max(RHYTHM_S, OWN_STEPS * every) - max(0.0, age_s)
-    return max(0.0, by_clock, OWN_STEPS * every + JITTER_S - since_s)
+    return max(0.0, by_clock, min(OWN_STEPS * every + JITTER_S, MOST_OWN_S) - since_s)
 
 
 # --- What is new ----------------------------------------------------------------------------------

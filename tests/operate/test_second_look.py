@@ -44,6 +44,8 @@ def said(
         ("own-lines", 1.0, 10, 9, 20.0),  # the last must be half a minute old
         ("own-lines", 100.0, 600, 0, 152.0),  # a slow printer
         ("own-lines", 100.0, 40, 60, 110.0),
+        ("own-lines", 500.0, 1200, 0, 300.0),  # overdue by its clock: never refused for good
+        ("own-lines", 500.0, 40, 0, 710.0),
         ("own-lines", 1.0, -900, 0, 30.0),  # a clock that is ahead makes no wait longer
         ("own-lines", None, 600, 0, 30.0),
         ("hint", 1.0, 600, 0, 5.0),
