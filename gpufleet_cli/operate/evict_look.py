@@ -36,12 +36,13 @@ from gpufleet_cli.operate.tear_down import Plan
 from gpufleet_cli.render.drain_page import spares_words
 from gpufleet_cli.timestamps import format_clock
 from gpufleet_cli.triage import triage_target
-from gpufleet_cli.verdict import JobState, Triage
+from gpufleet_cli.verdict import Ground, JobState, Triage
 
 MOST_EVENTS = 4
 """On so many nodes of the gang an Event says what was done, where no node is to blame."""
-BUNDLE_OF_PODS = "namespaces/"
-"""Under this a bundle has what pods wrote themselves."""
+CORRUPTING = frozenset({48, 95})
+OF_NODES = ("kernel/", "metrics/")
+"""Under these a bundle has what nodes say. All else, logs and files of dumps, a job may have written itself."""
 PROGRAM = "gpufleet"
 
 
@@ -168,7 +169,7 @@ def look(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
     numbers = _gaps_alone(order.numbers, told)
     priced = triage_target(read, numbers) if numbers != JobNumbers(source="flag") else told
     advice = priced.recommendation
-    doubt = _doubt(told)
+    doubt = _doubt(told, advice.ground)
     slows = advice.ground in ("corrupt", "slowed", "arithmetic") and not doubt
     facts = replace(
         seen.facts,
@@ -281,16 +282,23 @@ def _gaps_alone(numbers: JobNumbers, told: Triage) -> JobNumbers:
     )
 
 
-def _doubt(told: Triage) -> str:
+def _doubt(told: Triage, ground: Ground | None) -> str:
     """Why its XIDs are not enough to stop a job that runs: a job prints what it likes, and the node's own kernel log and
-    the metrics of its GPUs are what tells."""
-    causes = [one for one in told.hardware if one.role == "cause" and one.xid is not None]
-    paths = ["" if one.origin is None else one.origin.path for one in causes]
-    if not paths or not all(path.startswith(BUNDLE_OF_PODS) for path in paths):
+    the metrics of its GPUs are what tells. What may corrupt it must stand there itself, whatever else does."""
+    codes = {one.xid for one in told.hardware if one.role == "cause" and one.xid is not None}
+    if ground == "corrupt":
+        codes = {one.xid for one in told.hardware if one.xid in CORRUPTING}
+    of_nodes = {
+        one.xid
+        for one in told.hardware
+        if one.origin is not None and one.origin.path.startswith(OF_NODES)
+    }
+    if not codes or codes & of_nodes:
         return ""
+    shown = ", ".join(f"XID {code}" for code in sorted(code for code in codes if code is not None))
     return (
-        f"that of XID {causes[0].xid} stands in a pod's own log alone, which the job writes: the node's kernel log"
-        " (--kernel-logs) or the metrics (--prometheus) would show it"
+        f"{shown} stands in what the job wrote itself alone: the node's kernel log (--kernel-logs) or the metrics"
+        " (--prometheus) would show it"
     )
 
 

@@ -12,7 +12,8 @@ from servers import jobs, metrics, nodes, pods
 from servers.jobs import Shape
 from servers.running import wait_until
 
-from live.evict_hands import Make, append
+from live import cluster_stories as stories
+from live.evict_hands import Make, append, meanwhile
 
 UNCONTAINED = "NVRM: Xid (PCI:0000:1b:00): 95, pid=4242, name=python3, Uncontained ECC error."
 
@@ -115,4 +116,68 @@ def test_a_job_that_goes_on_while_a_budget_is_waited_for(make: Make) -> None:
     assert 5 == code, err
     assert "it made step 5000" in err and "nothing was touched" in err
     assert set(gang.pods) == gang.standing()
+    assert [] == gang.written()
+
+
+def test_an_event_that_quotes_an_xid(make: Make) -> None:
+    """Whoever may write Events in the job's namespace may write anything: no node's kernel says it."""
+    gang = make("jobset")
+    gang.step()
+    about = {"apiVersion": "v1", "kind": "Pod"} | pods.read(gang.namespace, gang.pods[1])
+    node = {"kind": "Node", "metadata": {"name": about["spec"]["nodeName"]}}
+    for one in (about, node | {"apiVersion": "v1"}):
+        pods.report_event(gang.namespace, one, reason="GPUXid", message=f"kernel: {UNCONTAINED}")
+    code, out, err = gang.evict("--no-collect", "--dry-run")
+    print(out, err)
+    assert 5 == code, err
+
+
+@pytest.mark.parametrize("text", [
+    "slurmstepd: error: *** JOB 123 ON node-1 CANCELLED AT 2026-03-11T03:51:19 DUE TO TIME LIMIT ***",
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    "Fatal Python error: Segmentation fault",
+    "[rank2]:[E311 03:51:19.1 ProcessGroupNCCL.cpp:681] [Rank 2] To avoid data inconsistency, we are taking the"
+    " entire process down.",
+    "Killed process 4242 (python3) total-vm:1kB, anon-rss:1kB",
+])  # fmt: skip
+def test_dying_words_in_a_job_that_steps(make: Make, text: str) -> None:
+    """A log may quote another's end; the ranks go on."""
+    gang = make("pods")
+    gang.step()
+    at = datetime.now(UTC)
+    lines = [(at - timedelta(seconds=60 - n), f"[rank{2 + n % 2}]: step {1000 + n // 2} loss 2.31")
+             for n in range(60)]  # fmt: skip
+    pods.give_log(gang.namespace, gang.pods[1], [*lines, (at, text)])
+    with meanwhile(gang, None):
+        code, _, err = gang.evict("--save", "kept")
+    print(err)
+    assert 5 == code, err
+    assert [] == gang.written()
+
+
+def test_numbers_of_the_settings_file_make_no_running_job_a_stopped_one(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A watchdog of a second and steps of a millisecond, in a job that evaluates while one of its logs lies."""
+    gang = make("pods")
+    config = tmp_path / "config" / "gpufleet" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(
+        '[contexts."prod"]\nwatchdog_timeout = "1s"\nstep = "0.001s"\nrestart = "1s"\n'
+        'checkpoint_interval = "1000h"\n'
+    )
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    at = datetime.now(UTC)
+    for index, pod in enumerate(gang.pods):
+        lines = list(stories.steps(2 * index, 2, at - timedelta(seconds=100), 40))
+        if index == 0:
+            lines.append((at - timedelta(seconds=59), "[rank0]: Evaluating on the validation set"))
+        if index == 1:
+            lines += stories.timeouts(2, 1, at - timedelta(seconds=20))
+        pods.give_log(gang.namespace, pod, lines)
+    more = ("--restart", "1s", "--checkpoint-interval", "2000h", "--deadline", "1s")
+    code, _, err = gang.evict("--no-collect", *more)
+    print(err)
+    assert 5 == code, err
+    assert "evaluation" in err
     assert [] == gang.written()
