@@ -83,13 +83,15 @@ def newest_pods(
 
 
 def _own(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Without pods that another job made, whatever labels somebody has put on them."""
+    """Without pods that another job made, whatever labels somebody has put on them. Where none is left, what is between
+    them and the job could not be read, and says nothing."""
     if job.kind is None:
         return tuple(pods)
     owners = {uid: one for one in job.objects if (uid := js.text_at(one, "metadata", "uid"))}
     own = JobRef(namespace=job.namespace, kind=job.kind.kind, name=job.name)
     refs = ((pod, node_gangs.job_of(pod, owners)) for pod in pods)
-    return tuple(pod for pod, ref in refs if ref == own or ref.job_kind is None)
+    kept = tuple(pod for pod, ref in refs if ref == own or ref.job_kind is None)
+    return kept or tuple(pods)
 
 
 def workloads(api: Api, job: Job) -> Sequence[Object] | None:

@@ -79,9 +79,11 @@ def first_of(read: Target, told: Triage, began_ns: int) -> First:
 def look(
     api: Api, pods: Sequence[Pod], first: First, proof: Proof | None, say: Callable[[str], None]
 ) -> Look:
-    """Wait until a job that goes on would have shown it, and look whether it did."""
+    """Wait until a job that goes on must have shown it, and look whether it did."""
     if proof not in ("own-lines", "recorder", "hint"):
         return Look(second="unseen")
+    if not pods:
+        return Look(second="unseen", why="its pods are not known")
     if not running(pods):
         return Look(second="idle")
     excuse = _excuse(pods, first.job, proof)
@@ -99,7 +101,13 @@ def look(
         return Look(second="early", why=why)
     if wait > 0:
         say(f"a second look in {wait:.0f} s: does it still step?")
-        api.deadline.pause(wait)
+    if wait > 2 * LEAST_S:  # most that go on show it at once
+        api.deadline.pause(LEAST_S)
+        wait -= LEAST_S
+        soon = again(api, pods, first, proof)
+        if soon.second == "moves":
+            return soon
+    api.deadline.pause(wait)
     return again(api, pods, first, proof)
 
 
@@ -107,7 +115,7 @@ def again(api: Api, pods: Sequence[Pod], first: First, proof: Proof | None) -> L
     """What the ranks that run have written since the first look."""
     tasks = progress_look.logs_of(running(pods))
     if not tasks:
-        return Look(second="idle")
+        return Look(second="idle" if pods and not running(pods) else "unseen", why="no log of it")
     news = list(_news(api, tasks, first))
     return judged(
         news, first, proof, is_told=lambda: _has_ended(pods) or _most_say_so(tasks, first)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
-from gpufleet_cli.operate.second_look import First, Look, News, judged, new_in, wait_s
+from gpufleet_cli.live.api import Api
+from gpufleet_cli.operate.second_look import First, Look, News, judged, look, new_in, wait_s
 from gpufleet_cli.verdict import JobState, JobView, Proof
 
 NS = 1_000_000_000
@@ -119,3 +121,9 @@ def test_where_no_step_can_be_seen_most_must_say_so_and_nobody_write() -> None:
     assert "moves" == said(*QUIET[:2], News(pod="p-2", wrote=True), of=blind).second
     assert "unseen" == said(*QUIET, of=blind, proof="hint").second
     assert "unseen" == said(Away(0), *QUIET[1:], proof="hint").second
+
+
+def test_a_job_whose_pods_are_not_known_is_not_one_without_ranks() -> None:
+    """Nobody left to step is seen in pods that are there, and have ended."""
+    found = look(cast(Api, None), [], first(), "own-lines", print)
+    assert ("unseen", "its pods are not known") == (found.second, found.why)
