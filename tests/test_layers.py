@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "history_card",
         "watch_card",
         "alert_card",
+        "evict_card",
     ),
     ("verdict", "xid_catalog", "redact"),
     ("postmortem_card",),
