@@ -16,6 +16,7 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
+from gpufleet_cli.commands.alerts import alerts
 from gpufleet_cli.commands.cache import cache
 from gpufleet_cli.commands.collect import collect
 from gpufleet_cli.commands.cordon import cordon
@@ -49,7 +50,7 @@ from gpufleet_cli.plain_text import visible
 COMPLETE_VARIABLE = "_GPUFLEET_COMPLETE"  # set by the files in completions/
 COMMANDS = (
     triage, collect, ranks, dumps, explain, node, nodes, cordon, uncordon, queue, evict, drain_check, label_gangs,
-    xid, doctor, preflight, watch, postmortem, summarise, drill, history, cache,
+    xid, doctor, preflight, watch, alerts, postmortem, summarise, drill, history, cache,
 )  # fmt: skip
 GROUPS = (cost,)
 """Commands with commands of their own: each makes its Typer app."""

@@ -30,7 +30,7 @@ WITH_VALUE = frozenset(
         "--repair", "--stock-out", "--rack-nodes", "--nodes", "--availability",
         "--slow-probability", "--events", "--days", "--history", "--since", "--job", "--fleet-gpus",
         "--warn-at", "--poll", "--match", "--step-seconds-metric", "--last-step-metric",
-        "--last-checkpoint-metric", "--alertmanager",
+        "--last-checkpoint-metric", "--alertmanager", "--pods",
         "--shard", "--under", "--scheduler",
     }
 )  # fmt: skip
@@ -39,7 +39,7 @@ _BY_OPTION = {
 }  # fmt: skip
 _BY_COMMAND = {
     "node": "node", "drain-check": "node", "triage": "job", "collect": "job", "ranks": "job", "dumps": "job",
-    "explain": "job", "doctor": "job", "preflight": "job", "xid": "xid", "cache": "cache",
+    "explain": "job", "doctor": "job", "preflight": "job", "alerts": "job", "xid": "xid", "cache": "cache",
     "cordon": "node", "uncordon": "node", "queue": "queue", "evict": "gang", "cost": "cost",
     "history": "history", "watch": "job",
 }  # fmt: skip
@@ -51,7 +51,7 @@ _SECOND = {"cache": ("refresh",), "queue": ("done",), "history": ("add",), "cost
 _STATES = ("running", "stalled", "aborted", "exited", "unknown")
 _OUTPUTS = {
     "triage": ("text", "json", "yaml", "markdown", "html"), "collect": ("json",), "summarise": ("json",),
-    "postmortem": ("markdown", "html", "json"),
+    "postmortem": ("markdown", "html", "json"), "alerts": ("yaml", "json"),
 }  # fmt: skip
 _USUAL_OUTPUTS = ("text", "json")
 _SEVERAL = frozenset({"xid", "drain-check", "cordon", "uncordon"})

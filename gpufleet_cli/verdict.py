@@ -56,9 +56,9 @@ class JobState(StrEnum):
     UNKNOWN = "unknown"
 
 
-Proof = Literal["terminated", "own-lines", "hint", "older-attempt"]
-"""On what a state rests: all rank containers have ended; the attempt's own abort lines, a dump that the
-timeout wrote, the scheduler's word; a line that a job which goes on may write as well; or it is that of an
+Proof = Literal["terminated", "own-lines", "recorder", "hint", "older-attempt"]
+"""On what a state rests: all rank containers have ended; the attempt's own abort lines, the scheduler's word; a dump
+that the timeout wrote; a line that a job which goes on may write as well; or it is that of an
 attempt after which another began in the same pods, and nothing shows that this one has stopped."""
 
 
@@ -326,6 +326,10 @@ class JobView:
     groups: tuple[tuple[int, str], ...] = ()
     """Of a LeaderWorkerSet: which group this is of, and every group's number and state when it was gathered."""
     state_proof: Proof | None = None
+    step_interval_s: float | None = None
+    """Seconds between two steps that are printed, None where too few are."""
+    open_work: str | None = None
+    """The evaluation, compilation, save or usual pause in which no step is missed, None in none."""
 
 
 RankStanding = Literal[

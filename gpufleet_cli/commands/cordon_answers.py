@@ -32,7 +32,9 @@ def begun(settings: Settings, verb: str, nodes: Sequence[str]) -> Api:
     api = connected(settings)
     try:
         needed = [replace(rights.PATCH_NODES, name=node) for node in nodes]
-        permits.require(api, needed, say, useful=(rights.WRITE_EVENTS,))
+        what = "cordon" if verb == "cordon" else "uncordon"
+        by_hand = f"kubectl {what} {' '.join(nodes)}"
+        permits.require(api, needed, say, useful=(rights.WRITE_EVENTS,), by_hand=by_hand)
     except SourceError as exc:
         # No Event: who may not patch a node may not write those either.
         why = f"{', '.join(nodes)}: {exc.message}"

@@ -85,7 +85,7 @@ def evict(
       gpufleet evict train-run-7 -n train --at-checkpoint --deadline 40m
       gpufleet evict node/gpu-node-0417
     """
-    one_of(settings.output, ("text",))
+    output = one_of(settings.output, ("text", "json"))
     if no_collect and save is not None:
         raise UsageError("--no-collect keeps nothing, --save does", hint="give one of them")
     if live.attempt is not None or live.at is not None:
@@ -121,8 +121,12 @@ def evict(
             marker=None if checkpoint_marker is None else Path(checkpoint_marker),
             metric=checkpoint_metric or metrics.USUAL,
         )
-        lines = tear_down(api, order, _talk(api, yes=yes, dry_run=dry_run))
-    emit("".join(f"{visible(line)}\n" for line in lines))
+        card, error = tear_down(api, order, _talk(api, yes=yes, dry_run=dry_run))
+    from gpufleet_cli.render.evict_page import evict_json, evict_text
+
+    emit(evict_json(card) if output == "json" else evict_text(card))
+    if error is not None:
+        raise error
 
 
 def _seconds(text: str | None, option: str) -> float | None:

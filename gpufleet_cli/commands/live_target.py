@@ -73,8 +73,11 @@ def gathered(
     settings: Settings,
     save: str | None,
     watchdog_s: float | None = None,
+    *,
+    on_disk_too: bool = True,
 ) -> Iterator[tuple[Target, Collected]]:
-    """The job as a target of kind `job`; kept where `save` says, else only as long as it is read."""
+    """The job as a target of kind `job`; kept where `save` says, else only as long as it is read. `on_disk_too`:
+    its name was looked for on disk before."""
     from gpufleet_cli.bundle import read_target
 
     with tempfile.TemporaryDirectory(prefix="gpufleet-", ignore_cleanup_errors=True) as folder:
@@ -84,7 +87,7 @@ def gathered(
             live,
             settings,
             place,
-            is_triage=True,
+            is_triage=on_disk_too,
             keeps=save is not None,
             watchdog_s=watchdog_s,
         )

@@ -69,4 +69,9 @@ def _matters(pod: Pod, container: ContainerState) -> bool:
         return True
     if container.exit_code or container.last_exit_code:
         return True
-    return _SIDECAR.search(container.name) is None
+    return not is_sidecar(container.name)
+
+
+def is_sidecar(name: str) -> bool:
+    """By its name, a container that serves the one beside it."""
+    return _SIDECAR.search(name) is not None

@@ -17,8 +17,8 @@ BY_INDEX = "the pod's index, if its launcher keeps to it"
 
 PLAIN = "pods"
 """The kind of pods that no controller made and a label holds together; its name is that label."""
-_PLAIN_LABELS = ("job-id", "job-name", "job", "app.kubernetes.io/instance",
-                 "app.kubernetes.io/name", "app", "run")  # fmt: skip
+STRONG_LABELS = ("job-id", "job-name", "job", "app.kubernetes.io/instance")
+PLAIN_LABELS = (*STRONG_LABELS, "app.kubernetes.io/name", "app", "run")
 
 _KUBEFLOW = {
     "pytorchjob-controller": "PyTorchJob",
@@ -70,7 +70,7 @@ def whose(pod: Pod, owners: Mapping[str, Object]) -> JobRef:
     if ref.kind != "Pod":
         return ref
     marks = pod.marks
-    key = next((key for key in _PLAIN_LABELS if marks.get(key)), None)
+    key = next((key for key in PLAIN_LABELS if marks.get(key)), None)
     if key is None:
         return ref
     return JobRef(namespace=pod.namespace, kind=PLAIN, name=f"{key}={marks[key]}")

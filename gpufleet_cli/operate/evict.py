@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NoReturn
 
 from gpufleet_cli.attempt_token import token_of
-from gpufleet_cli.errors import Refused, SourceError, UsageError
+from gpufleet_cli.errors import UsageError
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.deadline import Deadline
 from gpufleet_cli.live.pods import Pod
@@ -25,12 +24,14 @@ from gpufleet_cli.operate import (
     evict_guard,
     evict_look,
     evict_target,
+    evict_told,
     permits,
     tear_down,
     tear_down_run,
 )
 from gpufleet_cli.operate.audit import Deed
 from gpufleet_cli.operate.evict_look import PROGRAM, Order, Seen, Talk
+from gpufleet_cli.operate.evict_told import Ended
 from gpufleet_cli.operate.rulings import Ruling
 from gpufleet_cli.operate.tear_down_run import BUDGET_S, Result
 from gpufleet_cli.operate.writes import Writer
@@ -41,28 +42,36 @@ AT_ONCE_NS = 10_000_000_000
 """An answer that took longer is of another moment than the look."""
 
 
-def evict(api: Api, order: Order, talk: Talk) -> list[str]:
-    """Tear the gang down; what is to be read on standard output. Refused, or an error, where it was not."""
-    permits.require_own_way(api)
+def evict(api: Api, order: Order, talk: Talk) -> Ended:
+    """Tear the gang down: what came of it, and the error that it ends with where it was not done."""
+    if order.marker is not None:
+        boundary.read_marker(order.marker)  # what cannot serve is told before anything is gathered
     which = evict_target.meant(api, order.word, order.selector, order.namespace)
     if which is None:
-        return [f"no gang holds {order.word}: nothing to tear down"]
-    seen = _may(api, order, evict_look.first_look(api, which, order), talk)
+        return evict_told.no_gang(order.word)
+    seen = evict_look.first_look(api, which, order)
+    ended = _may_not(api, order, seen, talk)
+    if ended is not None:
+        return ended
     if not seen.facts.holds:
-        return [f"{seen.job.shown}: {evict_look.idle(seen)}"]
+        return evict_told.already(order, seen, evict_look.idle(seen))
     seen = evict_look.look(api, order, seen, talk)
     ruling = evict_guard.rule(seen.facts)
     waits = order.at_checkpoint and not evict_guard.is_stopped(seen.facts)
     if waits:
         ruling = evict_guard.may_wait(seen.facts)
     if ruling.answer == "done":
-        return [f"{seen.job.shown}: {ruling.why}"]
+        return evict_told.already(order, seen, ruling.why)
     if not ruling.goes:
-        _refuse(api, order, seen, ruling, talk)
+        return _refused(api, order, seen, ruling, talk)
+    if api.access.through_kubectl:
+        return evict_told.by_hand(order, seen, ruling)
     asked_ns = api.now_ns()
     _tell_before(api, seen, ruling, order, talk)
     if waits:
-        _wait(api, order, seen, talk)
+        ended = _no_boundary(api, order, seen, talk)
+        if ended is not None:
+            return ended
     elif api.now_ns() - asked_ns > AT_ONCE_NS:
         seen = evict_look.after_the_answer(api, seen)
     return _act(api, order, seen, waits=waits, talk=talk)
@@ -71,7 +80,7 @@ def evict(api: Api, order: Order, talk: Talk) -> list[str]:
 # --- Before the look ------------------------------------------------------------------------------
 
 
-def _may(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
+def _may_not(api: Api, order: Order, seen: Seen, talk: Talk) -> Ended | None:
     """Refuse before anything is gathered what no look can mend."""
     if order.grace_s is not None and not seen.planned.is_one_by_one:
         raise UsageError(
@@ -81,11 +90,9 @@ def _may(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
     if seen.facts.may is False:
         why = f"no right to {seen.facts.right}"
         _record(api, order, seen, talk, outcome="refused", why=why)
-        raise permits.refusal([seen.planned.right])
+        return evict_told.no_right(order, seen, permits.refusal([seen.planned.right]))
     ruling = evict_guard.may_wait(seen.facts)
-    if ruling.answer == "no":
-        _refuse(api, order, seen, ruling, talk)
-    return seen
+    return _refused(api, order, seen, ruling, talk) if ruling.answer == "no" else None
 
 
 # --- A person, and the boundary -------------------------------------------------------------------
@@ -108,15 +115,17 @@ def _tell_before(api: Api, seen: Seen, ruling: Ruling, order: Order, talk: Talk)
     talk.confirm(f"{PROGRAM} evict: tear down {seen.job.shown}, {len(seen.pods)} pods", name)
 
 
-def _wait(api: Api, order: Order, seen: Seen, talk: Talk) -> None:
-    """Until the boundary; anything else ends it, and nothing was touched."""
+def _no_boundary(api: Api, order: Order, seen: Seen, talk: Talk) -> Ended | None:
+    """Wait until the boundary, None; anything else ends it, and nothing was touched."""
     assert seen.found is not None
     job = seen.found.job
     metric = checkpoint_metric.reader(
         api,
         [pod.name for pod in seen.pods],
+        seen.job.namespace,
         flag=order.options.prometheus,
         metric=order.metric,
+        say=talk.say,
     )
     limit = order.deadline_s or WAIT_S
     talk.say(f"waiting for the next durable checkpoint, {limit:g} s at most")
@@ -132,27 +141,23 @@ def _wait(api: Api, order: Order, seen: Seen, talk: Talk) -> None:
     )
     if ended.how == "boundary":
         talk.say(f"boundary: {ended.why}")
-        return
+        return None
     why = f"{ended.why} while it was waited for: nothing was touched"
     _record(api, order, seen, talk, outcome="refused", why=why)
     token = token_of([pod.state for pod in evict_look.pods_now(api, seen)])
-    bound = "" if token is None else f" --if-attempt {token}"
-    more = " --at-checkpoint" if ended.how == "late" else ""
-    raise Refused(
-        f"{seen.job.shown}: {why}",
-        hint=f"{PROGRAM} triage {seen.which.words}; {PROGRAM} evict {seen.which.words}{more}{bound}",
-    )
+    return evict_told.no_boundary(order, seen, why, is_late=ended.how == "late", token=token)
 
 
 # --- The deed -------------------------------------------------------------------------------------
 
 
-def _act(api: Api, order: Order, seen: Seen, *, waits: bool, talk: Talk) -> list[str]:
+def _act(api: Api, order: Order, seen: Seen, *, waits: bool, talk: Talk) -> Ended:
     """Read again, rule again, and do it."""
     now = evict_look.pods_now(api, seen)
     facts = replace(
         seen.facts,
         strangers=tuple(pod.name for pod in now if pod.state.uid not in seen.uids),
+        restarted=evict_look.restarted(seen.pods, now),
         token=token_of([pod.state for pod in now]),
         # Who gave none means the run that was looked at: its containers may have begun anew since.
         wanted_token=order.wanted_token or (seen.facts.token if now else None),
@@ -160,11 +165,15 @@ def _act(api: Api, order: Order, seen: Seen, *, waits: bool, talk: Talk) -> list
     )
     ruling = evict_guard.rule(facts)
     if ruling.answer == "done":
-        return [f"{seen.job.shown}: {ruling.why}"]
+        return evict_told.already(order, seen, ruling.why)
     if not ruling.goes:
-        _refuse(api, order, seen, ruling, talk)
+        return _refused(api, order, seen, ruling, talk)
     result = _done(api, order, seen, now)
-    return _told(api, order, seen, result, talk)
+    _record(api, order, seen, talk, outcome=_outcome(result), why=result.why)
+    left: list[str] = []
+    if result.outcome == "done" and not order.dry_run:
+        left = tear_down_run.leaving(lambda: evict_look.pods_now(api, seen), seen.uids)
+    return evict_told.came(order, seen, result, left)
 
 
 def _done(api: Api, order: Order, seen: Seen, now: Sequence[Pod]) -> Result:
@@ -174,50 +183,41 @@ def _done(api: Api, order: Order, seen: Seen, now: Sequence[Pod]) -> Result:
         stated = None if order.at_checkpoint else order.deadline_s
         limit = Deadline(BUDGET_S if stated is None else stated)
         return tear_down_run.evict(
-            writer, now, limit, grace_s=order.grace_s, waits=stated is not None
-        )
+            writer, now, limit, grace_s=order.grace_s, waits=stated is not None,
+            again=lambda: _another(api, seen) or _steps_again(api, seen),
+        )  # fmt: skip
     if planned.means == "abort":
         return tear_down_run.command(writer, planned, seen.job)
 
-    def again() -> str | None:
-        """Whether the job is another by now, asked where somebody changed its object in between."""
-        new = [pod.name for pod in evict_look.pods_now(api, seen) if pod.state.uid not in seen.uids]
-        return f"new pods came: {', '.join(new[:4])}" if new else None
-
-    return tear_down_run.patch(writer, planned, seen.job.uid, again)
+    return tear_down_run.patch(writer, planned, seen.job.uid, lambda: _another(api, seen))
 
 
-def _told(api: Api, order: Order, seen: Seen, result: Result, talk: Talk) -> list[str]:
-    """The lines for a person; an error where it was not done, with what stands."""
-    _record(api, order, seen, talk, outcome=_outcome(result), why=result.why)
-    states = list(tear_down_run.standing_lines(result))
-    if result.outcome != "done":
-        finish = f"; again finishes it: {PROGRAM} evict {seen.which.words}" if result.gone else ""
-        text = "; ".join([f"{seen.job.shown}: {result.why}", *states])
-        if result.outcome in ("refused", "changed"):
-            raise Refused(text + finish, hint=f"by its own means: {seen.planned.by_hand}")
-        raise SourceError(text + finish)
-    if order.dry_run:
-        return [f"dry run: {seen.job.shown}: {result.why}"]
-    lines = [f"{seen.job.shown}: {result.why}"]
-    left = tear_down_run.leaving(lambda: evict_look.pods_now(api, seen), seen.uids)
-    if left:
-        more = ", ..." if len(left) > 4 else ""
-        lines.append(f"{len(left)} pods still stand, told to go: {', '.join(left[:4])}{more}")
-    if seen.planned.undo is not None:
-        lines.append(f"it starts again with: {seen.planned.undo}")
-    return lines
+def _another(api: Api, seen: Seen) -> str | None:
+    """Why the job is another by now, None where it is the one that was looked at."""
+    now = evict_look.pods_now(api, seen)
+    new = [pod.name for pod in now if pod.state.uid not in seen.uids]
+    if new:
+        return f"new pods came: {', '.join(new[:4])}"
+    anew = evict_look.restarted(seen.pods, now)
+    return f"restarted in place: {', '.join(anew[:4])}" if anew else None
+
+
+def _steps_again(api: Api, seen: Seen) -> str | None:
+    """Why a job that had stopped when it was looked at has not any more."""
+    if not evict_guard.is_stopped(seen.facts):
+        return None
+    facts = evict_look.after_the_answer(api, seen).facts
+    return None if evict_guard.is_stopped(facts) else evict_guard.rule(facts).why
 
 
 def _outcome(result: Result) -> audit.Outcome:
     return "refused" if result.outcome == "changed" else result.outcome
 
 
-def _refuse(api: Api, order: Order, seen: Seen, ruling: Ruling, talk: Talk) -> NoReturn:
-    """End with 5: the reason, the price of what was asked, and what serves instead."""
+def _refused(api: Api, order: Order, seen: Seen, ruling: Ruling, talk: Talk) -> Ended:
+    """End with 5, and keep that it was asked for."""
     _record(api, order, seen, talk, outcome="refused", why=ruling.why, hours=ruling.gpu_hours)
-    price = "" if ruling.gpu_hours is None else f" It would cost {ruling.gpu_hours:,.0f} GPU-h."
-    raise Refused(f"{seen.job.shown}: not evicted: {ruling.why}.{price}", hint=ruling.instead)
+    return evict_told.refused(order, seen, ruling)
 
 
 def _record(
@@ -234,7 +234,8 @@ def _record(
         verb="evict",
         outcome=outcome,
         why=why,
-        nodes=() if seen.facts.may is False else seen.nodes,  # who may not evict may not tell
+        # Who may not evict may not tell, and through kubectl proxy nothing is written.
+        nodes=() if seen.facts.may is False or api.access.through_kubectl else seen.nodes,
         job=seen.job.name,
         namespace=seen.job.namespace,
         gpu_hours=hours,

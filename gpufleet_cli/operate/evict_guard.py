@@ -17,8 +17,9 @@ from gpufleet_cli.verdict import Ground, JobState, Proof, Recommendation
 
 Owner = Literal["known", "slinky", "other"]
 """Who made the pods: a kind whose means we know (or nobody), Slurm's operator, some other controller."""
-Second = Literal["still", "moves", "unseen"]
-"""What a second look at the progress found, at least three step times after the first."""
+Second = Literal["still", "idle", "moves", "open", "early", "unseen"]
+"""What a second look at the progress found: no step where one was due; nobody left who could step; it goes on; work in
+which no step is missed; too early to tell; nothing that tells (the logs cannot be read, or hold no steps)."""
 Boundary = Literal["not-asked", "waiting", "reached"]
 
 _WORDS = {
@@ -33,7 +34,8 @@ class EvictFacts:
     """What is known at the moment of acting.
 
     `token` is that of the pods that are there, `wanted_token` the one that was asked for; `changed` says which
-    pods are new. `strangers` are pods that were not there when the job was looked at. `holds` is False where no
+    pods are new. `strangers` are pods that were not there when the job was looked at, `restarted` those whose
+    containers began anew since. `doubt` is why the evidence of a fault is not enough to stop a job. `holds` is False where no
     pod of it holds a node any more. `means` is its own controller's way, as a command. `blocked` is why its
     means would not work.
     """
@@ -42,6 +44,7 @@ class EvictFacts:
     state_why: str = ""
     proof: Proof | None = None
     second: Second = "unseen"
+    second_why: str = ""
     ground: Ground | None = None
     ground_why: str = ""
     owner: Owner = "known"
@@ -52,6 +55,8 @@ class EvictFacts:
     wanted_token: str | None = None
     changed: str = ""
     strangers: tuple[str, ...] = ()
+    restarted: tuple[str, ...] = ()
+    doubt: str = ""
     holds: bool = True
     boundary: Boundary = "not-asked"
     gpu_hours: float | None = None
@@ -81,12 +86,14 @@ def may_wait(facts: EvictFacts) -> Ruling:
 
 
 def is_stopped(facts: EvictFacts) -> bool:
-    """On positive evidence alone. A step after it, wherever it is seen, means that the job goes on; a mere
-    hint needs a second look that saw nothing move."""
+    """On positive evidence alone. A step after it, wherever it is seen, means that the job goes on; and whatever
+    a log or a dump says needs a second look in which a step was due and none came."""
     if facts.state not in _WORDS or facts.second == "moves":
         return False
-    if facts.proof in ("terminated", "own-lines"):
+    if facts.proof == "terminated":
         return True
+    if facts.proof in ("own-lines", "recorder"):
+        return facts.second in ("still", "idle")
     return facts.proof == "hint" and facts.second == "still"
 
 
@@ -141,21 +148,31 @@ def _another_run(facts: EvictFacts) -> Ruling | None:
         )
         return no(why, instead=again)
     if facts.strangers:
-        shown = ", ".join(facts.strangers[:4]) + (", ..." if len(facts.strangers) > 4 else "")
-        return no(f"new pods since it was looked at: {shown}", instead=again)
+        return no(f"new pods since it was looked at: {_few(facts.strangers)}", instead=again)
+    if facts.restarted:
+        shown = _few(facts.restarted)
+        return no(f"restarted in place since it was looked at: {shown}", instead=again)
     return None
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
 
 
 def _runs(facts: EvictFacts) -> str:
     if facts.second == "moves":
-        return "the job runs: it made a step while it was looked at"
+        return f"the job runs: {facts.second_why or 'it made a step while it was looked at'}"
     if facts.proof == "older-attempt":
         return "an attempt stopped and another began in the same pods, which nothing shows to be stopped"
+    doubt = f"; {facts.doubt}" if facts.doubt else ""
     if facts.state is JobState.RUNNING:
-        return f"the job runs: {facts.state_why}" if facts.state_why else "the job runs"
+        why = f": {facts.state_why}" if facts.state_why else ""
+        return f"the job runs{why}{doubt}"
     if facts.state in _WORDS:
-        return f"{facts.state_why or 'a line'} does not prove that it has stopped"
-    return "nothing shows that it has stopped, and that counts as running"
+        what = f"'{facts.state_why}'" if facts.state_why else "a line"
+        more = f": {facts.second_why}" if facts.second_why else ""
+        return f"{what} does not prove that it has stopped{more}{doubt}"
+    return f"nothing shows that it has stopped, and that counts as running{doubt}"
 
 
 def _instead(facts: EvictFacts) -> str | None:

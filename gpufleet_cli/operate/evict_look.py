@@ -19,30 +19,30 @@ from gpufleet_cli.live import drain_look, pack, rights, spare_look
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.find_job import Job
 from gpufleet_cli.live.gather import Hooks
+from gpufleet_cli.live.log_tasks import is_sidecar
 from gpufleet_cli.live.pods import Pod
 from gpufleet_cli.live.session import Collected, LiveOptions, collect
 from gpufleet_cli.operate import (
     checkpoint_metric,
     evict_guard,
     evict_target,
-    progress_look,
+    second_look,
     tear_down,
 )
-from gpufleet_cli.operate.evict_guard import EvictFacts, Second
+from gpufleet_cli.operate.evict_guard import EvictFacts
 from gpufleet_cli.operate.evict_target import Meant
+from gpufleet_cli.operate.second_look import First
 from gpufleet_cli.operate.tear_down import Plan
 from gpufleet_cli.render.drain_page import spares_words
 from gpufleet_cli.timestamps import format_clock
 from gpufleet_cli.triage import triage_target
-from gpufleet_cli.verdict import JobState, JobView, Triage
+from gpufleet_cli.verdict import Ground, JobState, Triage
 
 MOST_EVENTS = 4
 """On so many nodes of the gang an Event says what was done, where no node is to blame."""
-LEAST_SECOND_S, MOST_SECOND_S, STEPS = 5.0, 180.0, 3.0
-RHYTHM_S = 30.0
-"""As old may a last step be of a job that prints one every few seconds."""
-BACK_S = 900
-"""So far a node's clock may be behind: `sinceTime` goes by it."""
+CORRUPTING = frozenset({48, 95})
+OF_NODES = ("kernel/", "metrics/")
+"""Under these a bundle has what nodes say. All else, logs and files of dumps, a job may have written itself."""
 PROGRAM = "gpufleet"
 
 
@@ -84,7 +84,7 @@ class Seen:
     pods: tuple[Pod, ...]
     facts: EvictFacts
     found: Triage | None = None
-    looked_ns: int = 0
+    first: First | None = None
 
     @property
     def uids(self) -> frozenset[str]:
@@ -166,26 +166,32 @@ def look(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
     read = replace(read, kind="job", name=found.job, namespace=found.namespace)
     # The state rests on what was read alone; given numbers may move a price, never a state.
     told = triage_target(read, JobNumbers(source="flag"))
-    has_numbers = order.numbers != JobNumbers(source="flag")
-    priced = triage_target(read, order.numbers) if has_numbers else told
+    numbers = _gaps_alone(order.numbers, told)
+    priced = triage_target(read, numbers) if numbers != JobNumbers(source="flag") else told
     advice = priced.recommendation
-    ground = advice.ground if advice.ground in ("corrupt", "slowed", "arithmetic") else None
+    doubt = _doubt(told, advice.ground)
+    slows = advice.ground in ("corrupt", "slowed", "arithmetic") and not doubt
     facts = replace(
         seen.facts,
         state=told.job.state,
         state_why=told.job.state_why,
         proof=told.job.state_proof,
-        ground=ground,
+        ground=advice.ground if slows else None,
         ground_why=advice.why,
+        doubt=doubt,
         token=told.recommendation.attempt_token,
         gpu_hours=evict_guard.price(advice),
     )
     talk.say(_shown(found, told))
     if order.options.keeps:
         talk.say(f"the evidence is kept in {found.bundle}")
-    looked = replace(seen, facts=facts, found=told, looked_ns=looked_ns)
-    looked = replace(looked, pods=_of_bundle(seen.pods, read.manifest))
-    return replace(looked, facts=replace(facts, second=_second(api, looked, talk)))
+    first = second_look.first_of(read, told, looked_ns)
+    pods = _of_bundle(seen.pods, read.manifest)
+    busy = _still_busy(pods) if facts.proof == "terminated" else ""
+    if busy:
+        facts = replace(facts, proof=None, second_why=busy)
+    looked = replace(seen, facts=facts, found=told, pods=pods, first=first)
+    return _with_second(looked, second_look.look(api, pods, first, facts.proof, talk.say))
 
 
 def _must_be_new(place: Path) -> None:
@@ -221,49 +227,79 @@ def _shown(found: Collected, told: Triage) -> str:
     return f"{found.job}: {state}; verdict {told.verdict.kind} ({told.verdict.confidence:.2f})"
 
 
-def _until_second_s(proof: str, job: JobView, now_ns: int) -> float:
-    """How long to wait before the second look."""
-    steps = STEPS * (job.step_s or 0.0)
-    if proof == "hint":
-        return max(LEAST_SECOND_S, steps)
-    if job.last_step_ns is None:
-        return 0.0
-    return max(0.0, max(RHYTHM_S, steps) - (now_ns - job.last_step_ns) / progress_look.NS)
-
-
-def _second(api: Api, seen: Seen, talk: Talk) -> Second:
-    """What the ranks that still run write now. A mere hint waits for three step times; the job's own words, until
-    its last step is that old: a part of an elastic job may have died while the others go on."""
-    assert seen.found is not None
-    job = seen.found.job
-    if seen.facts.proof not in ("own-lines", "hint"):
-        return "unseen"
-    if seen.facts.proof == "hint" and job.step_s is None:
-        return "unseen"
-    wait = min(MOST_SECOND_S, _until_second_s(seen.facts.proof, job, api.now_ns()))
-    if wait > 0:
-        talk.say(f"a second look in {wait:.0f} s: does it still step?")
-        api.deadline.pause(wait)
-    return _progress(api, seen, job)
-
-
 def after_the_answer(api: Api, seen: Seen) -> Seen:
     """A person may take minutes to answer: whether the job has begun to step meanwhile."""
-    if seen.found is None or seen.facts.second == "unseen":
+    if seen.first is None or seen.facts.second == "unseen":
         return seen
-    second = _progress(api, seen, seen.found.job)
-    return replace(seen, facts=replace(seen.facts, second=second))
+    found = second_look.again(api, seen.pods, seen.first, seen.facts.proof)
+    return _with_second(seen, found)
 
 
-def _progress(api: Api, seen: Seen, job: JobView) -> Second:
-    """Whether the ranks that still run have written a step that the look did not know of."""
-    tasks = progress_look.logs_of([pod for pod in seen.pods if pod.is_running])
-    if not tasks:
-        return "unseen"
-    heard = progress_look.listen(api, tasks, seen.looked_ns - BACK_S * progress_look.NS)
-    if progress_look.moves(heard, last_step=job.last_step, seen_ns=seen.looked_ns):
-        return "moves"
-    return "still" if heard.answered == {task.pod for task in tasks} else "unseen"
+def restarted(before: Sequence[Pod], now: Sequence[Pod]) -> tuple[str, ...]:
+    """Pods in which a container began anew in place. By its start and by the count: a kubelet may have forgotten the
+    one before it, which the token goes by."""
+    lives = {
+        (pod.state.uid, one.name): (one.restarts, one.started_ns)
+        for pod in before
+        for one in pod.state.containers
+    }
+
+    def began_anew(pod: Pod) -> bool:
+        for one in pod.state.containers:
+            restarts, started = lives.get((pod.state.uid, one.name), (one.restarts, None))
+            if one.restarts > restarts:
+                return True
+            if None not in (started, one.started_ns) and started != one.started_ns:
+                return True
+        return False
+
+    return tuple(pod.name for pod in now if began_anew(pod))
+
+
+def _with_second(seen: Seen, found: second_look.Look) -> Seen:
+    why = found.why or seen.facts.second_why
+    return replace(seen, facts=replace(seen.facts, second=found.second, second_why=why))
+
+
+def _still_busy(pods: Sequence[Pod]) -> str:
+    """Of a job without GPUs nothing but names and annotations says which container holds the rank: none may run."""
+    for pod in pods:
+        if any(one.has_gpu for one in pod.state.containers):
+            continue
+        for one in pod.state.containers:
+            if one.state == "running" and not is_sidecar(one.name):
+                return f"container {one.name} of {pod.name} runs"
+    return ""
+
+
+def _gaps_alone(numbers: JobNumbers, told: Triage) -> JobNumbers:
+    """The given numbers without those that the evidence tells itself: where a running job may be stopped by the
+    arithmetic, a flag does not overrule what was measured."""
+    measured = {one.name for one in told.recommendation.inputs if one.source == "evidence"}
+    is_told = "checkpoint_interval" in measured
+    return replace(
+        numbers, checkpoint_interval_s=None if is_told else numbers.checkpoint_interval_s
+    )
+
+
+def _doubt(told: Triage, ground: Ground | None) -> str:
+    """Why its XIDs are not enough to stop a job that runs: a job prints what it likes, and the node's own kernel log and
+    the metrics of its GPUs are what tells. What may corrupt it must stand there itself, whatever else does."""
+    codes = {one.xid for one in told.hardware if one.role == "cause" and one.xid is not None}
+    if ground == "corrupt":
+        codes = {one.xid for one in told.hardware if one.xid in CORRUPTING}
+    of_nodes = {
+        one.xid
+        for one in told.hardware
+        if one.origin is not None and one.origin.path.startswith(OF_NODES)
+    }
+    if not codes or codes & of_nodes:
+        return ""
+    shown = ", ".join(f"XID {code}" for code in sorted(code for code in codes if code is not None))
+    return (
+        f"{shown} stands in what the job wrote itself alone: the node's kernel log (--kernel-logs) or the metrics"
+        " (--prometheus) would show it"
+    )
 
 
 def spare_lines(api: Api, seen: Seen) -> Iterator[str]:

@@ -73,11 +73,25 @@ def newest_pods(
     """The pods of the newest attempt; where there are groups, of one: `number`, or that of the uids `group_of`."""
     if not job.attempts:
         return ()
-    attempt = job.attempts[-1]
+    attempt = replace(job.attempts[-1], pods=_own(job, job.attempts[-1].pods))
+    if not attempt.pods:
+        return ()
     if not group_of or not any(groups.GROUP in pod.marks for pod in attempt.pods):
         return groups.one_world(api, job, attempt, number).attempt.pods
     chosen = {pod.marks.get(groups.GROUP) for pod in attempt.pods if pod.state.uid in group_of}
     return tuple(pod for pod in attempt.pods if pod.marks.get(groups.GROUP) in chosen)
+
+
+def _own(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    """Without pods that another job made, whatever labels somebody has put on them. Where none is left, what is between
+    them and the job could not be read, and says nothing."""
+    if job.kind is None:
+        return tuple(pods)
+    owners = {uid: one for one in job.objects if (uid := js.text_at(one, "metadata", "uid"))}
+    own = JobRef(namespace=job.namespace, kind=job.kind.kind, name=job.name)
+    refs = ((pod, node_gangs.job_of(pod, owners)) for pod in pods)
+    kept = tuple(pod for pod, ref in refs if ref == own or ref.job_kind is None)
+    return kept or tuple(pods)
 
 
 def workloads(api: Api, job: Job) -> Sequence[Object] | None:
@@ -92,9 +106,15 @@ def workloads(api: Api, job: Job) -> Sequence[Object] | None:
         )
         if listed.ok:
             head = {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": "Workload"}
-            found = [{**head, **js.mapping(msgspec.json.decode(raw))} for raw in listed.items]
-            return found or None
+            every = [{**head, **js.mapping(msgspec.json.decode(raw))} for raw in listed.items]
+            return [one for one in every if _owns(job, one)] or None
     return None
+
+
+def _owns(job: Job, workload: Object) -> bool:
+    """By its owner reference: a label may be anybody's, and what is deactivated is what Kueue finds there."""
+    refs = js.items(js.at(workload, "metadata", "ownerReferences"))
+    return any(js.text_at(one, "uid") == job.uid for one in refs)
 
 
 def _is_queued(job: Job) -> bool:
@@ -157,11 +177,30 @@ def _by_labels(api: Api, selector: str, namespace: str | None) -> Meant:
     refs = sorted({node_gangs.job_of(pod, owners) for pod in job.pods})
     known = [one for one in refs if one.job_kind is not None]
     if not known:
+        _one_gang(job, selector, owners)
         wanted = Wanted(target=None, selector=selector, namespace=job.namespace)
         return Meant(wanted=wanted)
     if len(refs) > 1:
         raise Refused(f"-l {selector} finds pods of several jobs: {_shown(refs)}", hint="name one")
     return _named(known[0].kind, known[0].name, known[0].namespace)
+
+
+def _one_gang(job: Job, selector: str, owners: dict[str, Object]) -> None:
+    """Refused where labels by which people tell jobs apart differ among plain pods; those for roles (`app`) may, once
+    the selector names a job itself."""
+    words = selector.replace("==", "=").split(",")
+    names_one = any(word.partition("=")[0].strip() in node_gangs.PLAIN_LABELS for word in words)
+    apart = node_gangs.STRONG_LABELS if names_one else node_gangs.PLAIN_LABELS
+    told = sorted(
+        {f"{key}={pod.marks[key]}" if key is not None else "none" for pod in job.pods
+         for key in (next((key for key in apart if pod.marks.get(key)), None),)}
+    )  # fmt: skip
+    if len(told) > 1:
+        shown = ", ".join(told[:6]) + (", ..." if len(told) > 6 else "")
+        raise Refused(
+            f"-l {selector} finds pods of several jobs: {shown}",
+            hint=f"name one: gpufleet evict -l {shlex.quote(told[0])} -n {job.namespace}",
+        )
 
 
 def _of_node(api: Api, node: str) -> Meant | None:

@@ -15,10 +15,16 @@ from gpufleet_cli.live.rights import Reviewed, Right
 
 
 def require(
-    api: Api, needed: Sequence[Right], say: Callable[[str], None], *, useful: Sequence[Right] = ()
+    api: Api,
+    needed: Sequence[Right],
+    say: Callable[[str], None],
+    *,
+    useful: Sequence[Right] = (),
+    by_hand: str | None = None,
 ) -> None:
-    """SourceError (exit 4) where one of `needed` is missing for sure; of `useful` ones a line says so."""
-    require_own_way(api)
+    """SourceError (exit 4) where one of `needed` is missing for sure; of `useful` ones a line says so. `by_hand` is
+    kubectl's command for the same."""
+    require_own_way(api, by_hand)
     found = {one.right: one for one in rights.review(api, (*needed, *useful))}
     lacked = missing(list(found.values()), needed)
     if lacked:
@@ -28,12 +34,13 @@ def require(
             say(f"not allowed: {right.shown}: without it no {right.loses.removeprefix('an ')}")
 
 
-def require_own_way(api: Api) -> None:
+def require_own_way(api: Api, by_hand: str | None = None) -> None:
     """SourceError where requests go through a `kubectl proxy`, which is for reads."""
     if api.access.through_kubectl:
         raise SourceError(
             "nothing is written through kubectl proxy: nothing was changed",
-            hint="our own way in failed for the reason above; kubectl itself can do it",
+            hint="our own way in failed for the reason above; kubectl itself can do it"
+            + (f": {by_hand}" if by_hand else ""),
         )
 
 

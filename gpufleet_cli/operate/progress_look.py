@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import LogSign, Progress, Sign
-from gpufleet_cli.live import pod_logs, threads
+from gpufleet_cli.live import log_depth, pod_logs, threads
 from gpufleet_cli.live.answers import LogRead, read_log
-from gpufleet_cli.live.api import Api
+from gpufleet_cli.live.api import Api, Params
 from gpufleet_cli.live.bundle_writer import stamp
 from gpufleet_cli.live.log_tasks import LogTask, tasks_of
 from gpufleet_cli.live.pods import Pod
@@ -18,7 +18,8 @@ from gpufleet_cli.parsers import training_log
 NS = 1_000_000_000
 MOST_PODS = 64
 """So many pods are read of a larger gang, evenly spread: every rank of a synchronous job makes each step."""
-_OPENS = (Sign.SAVE_STARTED, Sign.SAVE_STAGED, Sign.EVAL_STARTED, Sign.COMPILE_STARTED)
+TAIL_LINES = 400
+OPENS = (Sign.SAVE_STARTED, Sign.SAVE_STAGED, Sign.EVAL_STARTED, Sign.COMPILE_STARTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,8 @@ class Save:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
     """What a read found. `opened_ns`: when a save, an evaluation or a compilation last began, `opened`: which of them.
-    `answered`: whose logs were read; a kubelet that does not answer tells nothing."""
+    `answered`: whose logs were read; a kubelet that does not answer tells nothing. `newest_ns`: the newest line of each
+    log, by its path."""
 
     last_step: int | None = None
     last_step_ns: int | None = None
@@ -41,6 +43,7 @@ class Heard:
     opened: Sign | None = None
     saves: tuple[Save, ...] = ()
     answered: frozenset[str] = frozenset()
+    newest_ns: Mapping[str, int] = field(default_factory=dict)
 
 
 def heard_in(pod: str, data: bytes) -> Heard:
@@ -61,7 +64,7 @@ def heard_in(pod: str, data: bytes) -> Heard:
         elif isinstance(fact, LogSign) and fact.at_ns is not None:
             if fact.sign is Sign.SAVE_DURABLE:
                 saves.append(Save(pod=pod, at_ns=fact.at_ns, step=fact.step))
-            elif fact.sign in _OPENS:
+            elif fact.sign in OPENS:
                 opens.append((fact.at_ns, fact.sign))
     opened = max(opens, default=None)
     return Heard(
@@ -89,14 +92,20 @@ def joined(parts: Iterable[Heard]) -> Heard:
         opened=next((one.opened for one in every if one.opened_ns == opened_ns), None),
         saves=tuple(save for one in every for save in one.saves),
         answered=frozenset().union(*(one.answered for one in every)),
+        newest_ns={path: at for one in every for path, at in one.newest_ns.items()},
     )
 
 
 def logs_of(pods: Sequence[Pod]) -> list[LogTask]:
     """The running instance of each rank's container, and of the container that prints for all."""
-    ranks = {pod.name: pod.state.rank_container for pod in pods}
+    ranks = {
+        (pod.name, one.name)
+        for pod in pods
+        for one in pod.state.containers
+        if one.has_gpu or one.name == pod.state.rank_container
+    }
     every = [one for one in tasks_of(pods, frozenset()) if not one.previous]
-    own = [one for one in every if one.container == ranks[one.pod]]
+    own = [one for one in every if (one.pod, one.container) in ranks]
     if len(own) <= MOST_PODS:
         return own
     without = {
@@ -106,28 +115,21 @@ def logs_of(pods: Sequence[Pod]) -> list[LogTask]:
     return few + [own[index * len(own) // MOST_PODS] for index in range(MOST_PODS)]
 
 
-def listen(api: Api, tasks: Sequence[LogTask], since_ns: int) -> Heard:
-    """All lines since then of these logs."""
-    since = stamp(since_ns // NS * NS)
-    assert since is not None
-    asked = threads.each(
-        lambda task: pod_logs.ask(api, task, {"sinceTime": since}),
-        tasks,
-        threads=min(api.threads, 16),
-        deadline=api.deadline,
-    )
-    return joined(
-        heard_in(task.pod, answer.body)
-        for task, answer in asked
-        if read_log(answer)[0] in (LogRead.HAD, LogRead.EMPTY)
-    )
+def listen(api: Api, tasks: Sequence[LogTask], since_ns: Mapping[str, int]) -> Heard:
+    """The lines of these logs since the newest that is known of each, by its own clock; of one of which none is known
+    the end."""
 
+    def ask(task: LogTask) -> Heard | None:
+        known = since_ns.get(task.path)
+        params: Params = {"tailLines": TAIL_LINES}
+        if known is not None and (since := stamp(known // NS * NS)) is not None:
+            params = {"sinceTime": since}
+        answer = pod_logs.ask(api, task, params)
+        if read_log(answer)[0] not in (LogRead.HAD, LogRead.EMPTY):
+            return None
+        newest = log_depth.told_by(answer.body).newest_ns
+        found = heard_in(task.pod, answer.body)
+        return found if newest is None else replace(found, newest_ns={task.path: newest})
 
-def moves(heard: Heard, *, last_step: int | None, seen_ns: int) -> bool:
-    """Whether there is a step that the first look, at `seen_ns`, did not see: one of a higher number, or (the
-    run began anew at an older checkpoint) one that was made since."""
-    if heard.last_step is None:
-        return False
-    if last_step is None or heard.last_step > last_step:
-        return True
-    return heard.last_step_ns is not None and heard.last_step_ns > seen_ns
+    asked = threads.each(ask, tasks, threads=min(api.threads, 16), deadline=api.deadline)
+    return joined(heard for _, heard in asked if heard is not None)

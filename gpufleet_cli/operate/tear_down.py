@@ -25,6 +25,8 @@ from gpufleet_cli.parsers import json_documents as js
 from gpufleet_cli.parsers.kubernetes_gangs import is_over
 
 OPERATOR = "gpufleet-operator"
+MOST_NAMES = 16
+"""So many pods are named in a command; more go by their labels."""
 _SUSPEND: Mapping[str, tuple[str, ...]] = {
     "Job": ("spec", "suspend"),
     "JobSet": ("spec", "suspend"),
@@ -238,9 +240,10 @@ def _abort(job: Job, top: Object) -> Plan:
 
 def _evictions(job: Job, says: str) -> Plan:
     what = f"-n {shlex.quote(job.namespace)}"
-    names = " ".join(shlex.quote(pod.name) for pod in job.pods[:4])
-    more = " ..." if len(job.pods) > 4 else ""
-    by_hand = f"kubectl delete pod {names}{more} {what}"
+    names = " ".join(shlex.quote(pod.name) for pod in job.pods)
+    if len(job.pods) > MOST_NAMES and job.selector is not None:
+        names = f"-l {shlex.quote(job.selector)}"
+    by_hand = f"kubectl delete pod {names} {what}"
     if job.kind is not None and job.kind.kind == "LeaderWorkerSet":
         by_hand = f"kubectl scale {_resource(job)} {shlex.quote(job.name)} {what} --replicas=0"
     return Plan(

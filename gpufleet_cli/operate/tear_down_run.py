@@ -44,7 +44,8 @@ class Result:
 def patch(
     writer: Writer, planned: Plan, uid: str | None, again: Callable[[], str | None]
 ) -> Result:
-    """Set the one field. Who was overtaken reads anew: `again` says why it must not be done any more, or None."""
+    """Set the one field. `again` says why it must not be done any more, or None: asked between the read whose version
+    the patch carries and the patch, so that whatever changes the object after that is a conflict."""
     for _ in range(TRIES):
         read = writer.api.get(planned.path, kind="object", tries=3)
         if not read.ok:
@@ -54,6 +55,9 @@ def patch(
             return Result(outcome="changed", why="another object has its name now")
         if tear_down.is_down(top, planned):
             return Result(outcome="done", why=f"{'.'.join(planned.field)} was set already")
+        reason = again()
+        if reason is not None:
+            return Result(outcome="changed", why=reason)
         version = js.text_at(top, "metadata", "resourceVersion") or ""
         answer = writer.patch(planned.path, planned.change, version=version)
         if answer.ok:
@@ -65,9 +69,6 @@ def patch(
             return _unconfirmed(writer.api, planned, answer)
         if not writes.is_conflict(answer):
             return Result(outcome="failed", why=writes.why_not(answer, planned.right.shown))
-        reason = again()
-        if reason is not None:
-            return Result(outcome="changed", why=reason)
     return Result(outcome="failed", why=f"it was changed by others {TRIES} times in a row")
 
 
@@ -119,15 +120,21 @@ def evict(
     *,
     grace_s: int | None = None,
     waits: bool = False,
+    again: Callable[[], str | None] = lambda: None,
 ) -> Result:
     """All pods, one after the other. A first round asks the server without doing it, so that a budget that
-    forbids even one leaves all of them standing; where it `waits`, until the deadline."""
+    forbids even one leaves all of them standing; where it `waits`, until the deadline, and `again` says after a wait
+    why it must not be done any more."""
     left = in_order(pods)
     dry = Writer(api=writer.api, dry_run=True)
     while not writer.dry_run and (refused := _forbidden(dry, left, grace_s)) is not None:
         if not waits or refused.outcome != "refused" or deadline.is_over():
             return refused
         deadline.pause(_MOST_WAIT_S / 2)
+        if (reason := again()) is not None:
+            return Result(
+                outcome="changed", why=f"{reason}; nothing was touched", stand=_names(left)
+            )
     gone: list[str] = []
     for index, pod in enumerate(left):
         failed = _one(writer, pod, deadline, grace_s)

@@ -300,6 +300,7 @@ def _situation(
         graph=graph,
         as_of_ns=now,
         pause=pause,
+        dumped=dumped,
     )
     saves = timeline.checkpoints(logs.signs, logs.earlier_signs, given, onset_ns)
     if stop.state == "running":

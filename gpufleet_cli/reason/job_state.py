@@ -8,6 +8,7 @@ complaints means that the job goes on without the rank (elastic, torchft, NCCL s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpufleet_cli.facts import (
     ContainerState,
@@ -62,8 +63,9 @@ def judge(
     graph: GraphFinding | None,
     as_of_ns: int | None,
     pause: Pause | None = None,
+    dumped: Sequence[int] = (),
 ) -> Stop:
-    """The state of the job, with the line that says so."""
+    """The state of the job, with the line that says so. `dumped`: the newest times in its dumps."""
     for numbers in given:
         if numbers.state is not None and numbers.state in KNOWN_STATES:
             state = JobState(numbers.state)
@@ -96,7 +98,8 @@ def judge(
         )
     stalled = None if graph is None else _recorded_stall(graph)
     if stalled is not None:
-        return stalled
+        is_old = _before_all(pods, dumped)
+        return replace(stalled, proof="older-attempt") if is_old else stalled
     crashed = [s for s in signs if _is_death(s.fact)]
     last_step = steps.last_step_ns
     after = [s for s in crashed if s.at_ns is not None and last_step and s.at_ns >= last_step]
@@ -125,6 +128,7 @@ def _recorded_stall(graph: GraphFinding) -> Stop | None:
             "a recorder entry is older than its timeout",
             graph.timed_out_origin,
             None,
+            "recorder",
         )
     by_order = graph.stall is Stall.BY_ORDER and not graph.no_fault
     read = sum(
@@ -137,8 +141,17 @@ def _recorded_stall(graph: GraphFinding) -> Stop | None:
             f"{graph.blocked} of {read} ranks with a dump wait for ranks that are behind",
             first[0].origin if first else None,
             None,
+            "recorder",
         )
     return None
+
+
+def _before_all(pods: Sequence[PodState], dumped: Sequence[int]) -> bool:
+    """Whether every dump ends before any container of these pods began: left by an earlier run in its place."""
+    began = [
+        c.started_ns for pod in pods for c in _rank_containers(pod) if c.started_ns is not None
+    ]
+    return bool(began and dumped) and max(dumped) < min(began)
 
 
 def _is_death(sign: LogSign) -> bool:
@@ -188,7 +201,7 @@ def _containers(pods: Sequence[PodState]) -> tuple[str, Origin, int | None] | No
     """All rank containers terminated: a rank's life is its GPU container's, never the pod's phase."""
     states: list[tuple[ContainerState, PodState]] = []
     for pod in pods:
-        rank_containers = [c for c in pod.containers if c.name == pod.rank_container]
+        rank_containers = _rank_containers(pod)
         if not rank_containers:
             return None
         states.extend((container, pod) for container in rank_containers)
@@ -196,6 +209,12 @@ def _containers(pods: Sequence[PodState]) -> tuple[str, Origin, int | None] | No
         return None
     ended = max((c.finished_ns for c, _p in states if c.finished_ns is not None), default=None)
     return "all rank containers have terminated", states[0][1].origin, ended
+
+
+def _rank_containers(pod: PodState) -> list[ContainerState]:
+    """Every container with GPUs, each of which may hold ranks; without any, the one that looks like it."""
+    with_gpus = [one for one in pod.containers if one.has_gpu]
+    return with_gpus or [one for one in pod.containers if one.name == pod.rank_container]
 
 
 def _goes_on(steps: Steps, complaints: Sequence[Placed[LogSign] | Placed[WatchdogTimeout]]) -> bool:

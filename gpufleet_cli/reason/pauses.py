@@ -66,6 +66,26 @@ def explained(
     return _habit(steps, age)
 
 
+def open_work(
+    steps: Steps,
+    signs: Sequence[Placed[LogSign]],
+    saves: Checkpoints,
+    *,
+    now_ns: int | None,
+    timeout_s: float,
+) -> Pause | None:
+    """An evaluation, a compilation or a save that began since the last step and takes no longer than such work
+    does, however short ago that step was: no step is missed while it lasts."""
+    if now_ns is None:
+        return None
+    found = [_save(steps, saves, now_ns, timeout_s)]
+    if steps.last_step_ns is not None:
+        found.append(_phase(steps, signs, now_ns, timeout_s))
+    return max(
+        (one for one in found if one is not None), key=lambda one: one.since_ns, default=None
+    )
+
+
 def _phase(
     steps: Steps, signs: Sequence[Placed[LogSign]], now_ns: int, timeout_s: float
 ) -> Pause | None:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from gpufleet_cli.facts import WatchdogTimeout
-from gpufleet_cli.reason import Case, world_size
+from gpufleet_cli.reason import Case, pauses, world_size
 from gpufleet_cli.reason.op_names import op_type
 from gpufleet_cli.reason.placed import NS
 from gpufleet_cli.verdict import (
@@ -18,6 +18,8 @@ from gpufleet_cli.verdict import (
     RankStanding,
     Verdict,
 )
+
+USUAL_TIMEOUT_S = 600.0
 
 
 def job_view(case: Case) -> JobView:
@@ -45,7 +47,19 @@ def job_view(case: Case) -> JobView:
         watchdog_timeout_s=None if case.timeout_source == "default" else case.timeout_s,
         ended_ns=case.stop.ended_ns,
         state_proof=case.stop.proof,
+        step_interval_s=case.steps.interval_s,
+        open_work=_open_work(case),
     )
+
+
+def _open_work(case: Case) -> str | None:
+    # A timeout may be a stranger's number, or that of a line which lies: none makes an evaluation shorter here.
+    known = pauses.open_work(
+        case.steps, case.signs, case.checkpoints, now_ns=case.as_of_ns,
+        timeout_s=max(case.timeout_s, USUAL_TIMEOUT_S),
+    )  # fmt: skip
+    pause = known if known is not None else case.pause
+    return None if pause is None else pause.why
 
 
 def _node_count(case: Case) -> int:

@@ -31,6 +31,8 @@ SELF_SIGNS = (Sign.ECC_ERROR, Sign.CUDA_PEER_ERROR, Sign.NVLS_FAILED, Sign.ROCM_
 UNIT = re.compile(r"GPC \d{1,3}, TPC \d{1,3}")
 NEW_CRASH_S = 180.0
 RARELY = 0.1
+START_S = 60.0
+"""So long before its container's start an error may still be one of this job's."""
 LINK_CODES = frozenset({74, *range(144, 151)})
 LOST_CODES = frozenset({62, 79, 95, 119, 120})
 
@@ -230,7 +232,8 @@ def _xid(case: Case, placed: PlacedXid) -> Hypothesis:
         found.append(guess[1])
     ranks = () if rank is None else (rank,)
     nodes = () if placed.node is None else (placed.node,)
-    corrupts = _is_uncontained(case, placed)
+    is_ours = not _is_of_a_run_before(case, placed) and not _may_be_anothers(case, placed)
+    corrupts = is_ours and _is_uncontained(case, placed)
     worse = reading.entry.worsens
     return Hypothesis(
         kind=Kind.HARDWARE,
@@ -334,6 +337,31 @@ def _is_uncontained(case: Case, placed: PlacedXid) -> bool:
     if UNCONTAINED in same_gpu:
         return True
     return DOUBLE_BIT in same_gpu and CONTAINED not in same_gpu
+
+
+def _is_of_a_run_before(case: Case, placed: PlacedXid) -> bool:
+    """Whether every program of this job on the node began later: what was corrupt then went with the one before. The
+    kernel and the kubelet have one clock."""
+    began = [
+        container.started_ns
+        for pod in case.pods
+        if pod.node == placed.node
+        for container in pod.containers
+        if container.started_ns is not None
+        and (container.has_gpu or container.name == pod.rank_container)
+    ]
+    if not began or placed.at_ns is None:
+        return False
+    return placed.at_ns < min(began) - START_S * NS
+
+
+def _may_be_anothers(case: Case, placed: PlacedXid) -> bool:
+    """Whether nothing says that the GPU is this job's, and it has only some of the node's."""
+    if placed.rank is not None:
+        return False
+    own = sum(pod.gpus or 0 for pod in case.pods if pod.node == placed.node)
+    there = next((node.gpus_capacity for node in case.nodes if node.name == placed.node), None)
+    return bool(own) and there is not None and own < there
 
 
 def _domain(case: Case, domain: str, events: tuple[PlacedXid, ...]) -> Hypothesis:

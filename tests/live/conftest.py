@@ -11,6 +11,7 @@ from gpufleet_cli.live import access
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.deadline import Deadline
 from live import fake_api
+from live.evict_hands import make as make  # a fixture of several files
 from live.fake_api import FakeApi
 
 

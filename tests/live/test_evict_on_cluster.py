@@ -5,25 +5,14 @@ A gang of three pods on three nodes. Who acts has `gpufleet-operator` and nothin
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from servers import jobs, namespaces, nodes, other_jobs, pods, proxy
-from servers.cluster import kubeconfig_context, write_kubeconfig
+from servers import jobs, nodes, other_jobs, pods, proxy
 from servers.jobs import Shape
-from servers.namespaces import Namespace
 from servers.running import wait_until
 
-from gpufleet_cli.cli import main
 from gpufleet_cli.live import access
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.deadline import Deadline
@@ -31,151 +20,15 @@ from gpufleet_cli.live.pods import pods_of
 from gpufleet_cli.operate import tear_down_run
 from gpufleet_cli.operate.writes import Writer
 from live import cluster_stories as stories
-
-RBAC = Path(__file__).parents[2] / "deploy" / "rbac"
-SHAPE = Shape(pods=3, gpus=2, args=("--nproc-per-node=2", "train.py"))
-SUSPEND = {
-    "job": ("/apis/batch/v1", "jobs", ("suspend",)),
-    "jobset": ("/apis/jobset.x-k8s.io/v1alpha2", "jobsets", ("suspend",)),
-    "pytorchjob": ("/apis/kubeflow.org/v1", "pytorchjobs", ("runPolicy", "suspend")),
-}
-MAKERS: dict[str, tuple[Callable[..., object], str]] = {
-    "job": (jobs.indexed_job, "batch.kubernetes.io/job-name={}"),
-    "jobset": (jobs.jobset, "jobset.sigs.k8s.io/jobset-name={}"),
-    "pytorchjob": (jobs.pytorchjob, "training.kubeflow.org/job-name={}"),
-    "pods": (jobs.plain_pods, "job-id={}"),
-}
-WRITES = ("create", "update", "patch", "delete", "deletecollection")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
-    """A job on the cluster and the operator who may act on it."""
-
-    namespace: Namespace
-    kind: str
-    name: str
-    pods: tuple[str, ...]
-    folder: Path
-    capsys: pytest.CaptureFixture[str]
-    token: str
-
-    @property
-    def user(self) -> str:
-        return f"system:serviceaccount:{self.namespace.name}:operator"
-
-    @property
-    def container(self) -> str:
-        return "pytorch" if self.kind == "pytorchjob" else "trainer"
-
-    @property
-    def target(self) -> list[str]:
-        what = (
-            ["-l", f"job-id={self.name}"] if self.kind == "pods" else [f"{self.kind}/{self.name}"]
-        )
-        return [*what, "-n", self.namespace.name]
-
-    @property
-    def log(self) -> Path:
-        """Of the first pod."""
-        logs = self.namespace.cluster.folder / "logs" / self.namespace.name
-        return logs / self.pods[0] / f"{self.container}.log"
-
-    def config(self, *, token: str | None = None, url: str | None = None) -> str:
-        context = kubeconfig_context(
-            self.namespace.cluster, "admin", url=url, token=token or self.token,
-            namespace=self.namespace.name,
-        )  # fmt: skip
-        path = self.folder / "kubeconfig"
-        return str(write_kubeconfig(path, {"prod": context}, current="prod"))
-
-    def run(self, *words: str, config: str | None = None) -> tuple[int, str, str]:
-        """A command and how it ended: exit status, standard output, standard error."""
-        self.capsys.readouterr()
-        code = main([*words, "--kubeconfig", config or self.config()])
-        told = self.capsys.readouterr()
-        assert "Traceback" not in told.err
-        return code, told.out, told.err
-
-    def evict(self, *words: str, config: str | None = None) -> tuple[int, str, str]:
-        return self.run("evict", *self.target, "--yes", *words, config=config)
-
-    def triage(self) -> dict[str, Any]:
-        code, out, err = self.run("triage", *self.target, "-o", "json")
-        assert code in (0, 3), err
-        found: dict[str, Any] = json.loads(out)
-        return found
-
-    def written(self) -> list[str]:
-        """What the operator changed, Events and dry runs apart, by the server's own audit log."""
-        return [
-            f"{one['verb']} {one['requestURI'].partition('?')[0]}"
-            for one in self.namespace.cluster.audit(user=self.user)
-            if one["verb"] in WRITES
-            and "dryRun" not in one["requestURI"]
-            and one["objectRef"]["resource"]
-            not in ("events", "selfsubjectaccessreviews", "selfsubjectreviews")
-        ]
-
-    def standing(self) -> set[str]:
-        """Pods that nobody told to go."""
-        there = pods.found(self.namespace)
-        return {p["metadata"]["name"] for p in there if "deletionTimestamp" not in p["metadata"]}
-
-    def stall(self) -> None:
-        stories.stall(
-            self.namespace, self.pods, silent=1, at=stories.began(), container=self.container
-        )
-
-    def step(self) -> None:
-        """All ranks step, up to now."""
-        logs = {
-            pod: list(stories.steps(2 * index, 2, stories.began(1), 60))
-            for index, pod in enumerate(self.pods)
-        }
-        pods.give_logs(self.namespace, logs, container=self.container)
-
-
-Make = Callable[[str], Gang]
-
-
-@pytest.fixture
-def make(
-    namespace: Namespace,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Make:
-    """`make("job")`: its pods run, on nodes of their own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("GPUFLEET_NO_STATE")
-
-    def made(kind: str) -> Gang:
-        there = nodes.make(namespace, 3, gpus=2)
-        name = f"run-{namespace.name.removeprefix('test-')}"
-        maker, selector = MAKERS[kind]
-        maker(namespace, name, SHAPE)
-        found = pods.wait(namespace, selector.format(name), 3)
-        assert set(there) == {pod["spec"]["nodeName"] for pod in found}
-        return Gang(
-            namespace=namespace, kind=kind, name=name, folder=tmp_path, capsys=capsys,
-            pods=tuple(pod["metadata"]["name"] for pod in found), token=user(namespace, "operator"),
-        )  # fmt: skip
-
-    return made
-
-
-def user(namespace: Namespace, role: str) -> str:
-    """A token with the rules of that file of deploy/rbac."""
-    rules = yaml.safe_load((RBAC / f"{role}.yaml").read_text(encoding="utf-8"))["rules"]
-    return namespaces.make_user(namespace, role, rules, whole_cluster=True)
-
-
-def audit_lines() -> list[dict[str, Any]]:
-    from gpufleet_cli.operate import audit
-
-    return [json.loads(line)["deed"] for line in audit.place().read_text().splitlines()]
-
+from live.evict_hands import (
+    SUSPEND,
+    Make,
+    append,
+    audit_lines,
+    meanwhile,
+    replace_pod,
+    user,
+)
 
 # --- What has stopped -----------------------------------------------------------------------------
 
@@ -349,10 +202,10 @@ def test_a_traceback_alone_is_no_proof_that_a_job_has_stopped(make: Make) -> Non
     code, out, err = gang.evict("--dry-run")
     assert 0 == code, err
     assert "a second look" in err and out.startswith("dry run")
-    with _meanwhile(gang, lambda: _append(gang, "[rank0]: step 5000 loss 2.31"), steps=False):
+    with meanwhile(gang, lambda: append(gang, "[rank0]: step 5000 loss 2.31"), steps=False):
         code, _, err = gang.evict("--save", "kept")
     assert 5 == code, err
-    assert "it made a step while it was looked at" in err
+    assert "it made step 5000 while it was looked at" in err
     assert [] == gang.written()
 
 
@@ -363,11 +216,11 @@ def test_a_job_that_goes_on_while_a_person_thinks_is_left_alone(
     gang = make("jobset")
     gang.stall()
     monkeypatch.setattr("gpufleet_cli.operate.evict.AT_ONCE_NS", -1)
-    goes_on = partial(_append, gang, "[rank0]: step 5000 loss 2.31")
+    goes_on = partial(append, gang, "[rank0]: step 5000 loss 2.31")
     monkeypatch.setattr("gpufleet_cli.commands.evict.confirm", lambda *_, **__: goes_on())
     code, out, err = gang.run("evict", *gang.target)
     assert (5, "") == (code, out), err
-    assert "it made a step while it was looked at" in err
+    assert "it made step 5000 while it was looked at" in err
     assert set(gang.pods) == gang.standing()
     assert [] == gang.written()
 
@@ -392,7 +245,7 @@ def test_a_pasted_command_does_not_hit_the_run_that_came_after(make: Make) -> No
     token = advice["attempt_token"]
     where = f"-l job-id={gang.name} -n {gang.namespace.name}"
     assert f"gpufleet evict {where} --if-attempt {token}" in [o["run"] for o in advice["commands"]]
-    _replace(gang, gang.pods[2])
+    replace_pod(gang, gang.pods[2])
     code, _, err = gang.evict("--no-collect", "--if-attempt", token)
     assert 5 == code, err
     assert gang.pods[2] in err and token in err
@@ -406,25 +259,10 @@ def test_a_pod_that_took_another_s_name_is_never_evicted(make: Make) -> None:
     way = access.connect(kubeconfig=gang.config(), context=None)
     api = Api(way, deadline=Deadline(120))
     seen = pods_of(pods.found(gang.namespace))
-    _replace(gang, gang.pods[0])
+    replace_pod(gang, gang.pods[0])
     result = tear_down_run.evict(Writer(api=api), seen, Deadline(30))
     assert "changed" == result.outcome
     assert set(gang.pods) == gang.standing()
-
-
-def _replace(gang: Gang, name: str) -> None:
-    """Delete a pod and make it again under its name, in a later second: creation times have no fractions."""
-    old = pods.read(gang.namespace, name)
-    newest = max(p["metadata"]["creationTimestamp"] for p in pods.found(gang.namespace))
-    later = datetime.fromisoformat(newest) + timedelta(seconds=1)
-    wait_until(lambda: datetime.now(UTC) > later, "the second of the newest pod is over")
-    path = gang.namespace.path(f"pods/{name}")
-    gang.namespace.api.send("DELETE", path, {"gracePeriodSeconds": 0})
-    wait_until(lambda: not gang.namespace.api.answers(path), f"{name} is gone")
-    kept = {key: old["metadata"][key] for key in ("name", "namespace", "labels")}
-    spec = {key: old["spec"][key] for key in ("containers", "nodeSelector", "restartPolicy")}
-    gang.namespace.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": spec})
-    pods.wait(gang.namespace, f"job-id={gang.name}", 3)
 
 
 def test_the_api_server_is_lost_between_two_pods(make: Make) -> None:
@@ -453,44 +291,6 @@ def test_the_api_server_is_lost_between_two_pods(make: Make) -> None:
 # --- At the boundary ------------------------------------------------------------------------------
 
 
-@contextmanager
-def _meanwhile(
-    gang: Gang, then: Callable[[], object] | None, *, steps: bool = True
-) -> Iterator[None]:
-    """The first rank goes on stepping; once the evidence was gathered `then` happens, four times a minute."""
-    over, happened = threading.Event(), threading.Event()
-
-    def live() -> None:
-        step, waited = 2000, 0
-        while not over.wait(1.0):
-            step += 1
-            if steps:
-                _append(gang, f"[rank0]: step {step} loss 2.31 lr 1.0e-04")
-            waited += _is_gathered(gang)
-            if waited % 15 == 1 and then is not None:
-                then()
-                happened.set()
-
-    thread = threading.Thread(target=live)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-    assert then is None or happened.is_set()
-
-
-def _is_gathered(gang: Gang) -> bool:
-    manifest = gang.folder / "kept" / "manifest.json"
-    return manifest.exists() and json.loads(manifest.read_bytes())["complete"] is True
-
-
-def _append(gang: Gang, text: str) -> None:
-    with gang.log.open("ab") as log:
-        log.write(pods.cri_line(datetime.now(UTC), text))
-
-
 def test_at_the_next_checkpoint_it_is_taken_down(make: Make) -> None:
     """A running job saves while we wait; until then it stands."""
     gang = make("job")
@@ -500,9 +300,9 @@ def test_at_the_next_checkpoint_it_is_taken_down(make: Make) -> None:
     def save() -> None:
         before.append(gang.standing())
         saved = f"successfully saved checkpoint from iteration    {2030 + len(before)} to /ckpt/run"
-        _append(gang, saved)
+        append(gang, saved)
 
-    with _meanwhile(gang, save):
+    with meanwhile(gang, save):
         code, out, err = gang.evict("--at-checkpoint", "--save", "kept", "--deadline", "300s")
     assert 0 == code, err
     assert set(gang.pods) == before[0]
@@ -519,7 +319,7 @@ def test_a_marker_that_the_job_writes_is_a_boundary_too(make: Make) -> None:
     marker.write_text("step-1000")
     stamps = iter(range(2000, 3000))
     more = ("--save", "kept", "--deadline", "300s", "--checkpoint-marker", str(marker))
-    with _meanwhile(gang, lambda: marker.write_text(f"step-{next(stamps)}")):
+    with meanwhile(gang, lambda: marker.write_text(f"step-{next(stamps)}")):
         code, out, err = gang.evict("--at-checkpoint", *more)
     assert 0 == code, err
     assert f"{marker} was written" in err
@@ -541,7 +341,7 @@ def test_a_job_that_never_saves_is_left_alone(make: Make) -> None:
     """5 at the deadline, nothing touched."""
     gang = make("job")
     gang.step()
-    with _meanwhile(gang, None):
+    with meanwhile(gang, None):
         code, _, err = gang.evict("--at-checkpoint", "--save", "kept", "--deadline", "8s")
     assert 5 == code, err
     assert "no checkpoint within 8 s" in err and "nothing was touched" in err
@@ -557,7 +357,7 @@ def test_a_job_that_dies_while_it_is_waited_for_is_left_alone(make: Make) -> Non
         if gang.pods[1] in gang.standing():
             pods.terminate(gang.namespace, gang.pods[1])
 
-    with _meanwhile(gang, die):
+    with meanwhile(gang, die):
         code, _, err = gang.evict("--at-checkpoint", "--save", "kept", "--deadline", "300s")
     assert 5 == code, err
     assert f"the container of {gang.pods[1]} ended" in err

@@ -89,3 +89,32 @@ def test_dumps_of_a_live_job(
     assert (6, [2]) == (told["dumps"], told["roots"])
     assert 2 not in {edge["rank"] for edge in told["edges"]}, "it waits for nobody"
     assert 2 in {edge["waits_for"] for edge in told["edges"]}
+
+
+def test_alerts_of_a_live_job(namespace: Namespace, kubeconfig: Path, capsys: Output) -> None:
+    """What was not given comes from the job's own logs; what they do not tell is asked for by its option."""
+    scene = starved(namespace)
+    asked = [
+        "alerts",
+        scene.job.name,
+        "-n",
+        namespace.name,
+        "--kubeconfig",
+        str(kubeconfig),
+        "-o",
+        "json",
+    ]
+    code = main([*asked, "--checkpoint-interval", "30m", "--watchdog-timeout", "10m"])
+    told = capsys.readouterr()
+    assert 0 == code, told.err
+    (line,) = [line for line in told.err.splitlines() if line.startswith("gpufleet: step time")]
+    assert line.endswith("the job's own logs and settings")
+    rules = [rule for group in json.loads(told.out)["groups"] for rule in group["rules"]]
+    step_s = float(line.split()[3])
+    assert "the job's pods)" in rules[0]["annotations"]["made_from"]
+    (slow,) = [rule for rule in rules if rule["alert"] == "GpufleetStepTime"]
+    assert f"> {1.18 * step_s:.6f}".rstrip("0") in slow["expr"]
+    assert main([*asked, "--watchdog-timeout", "10m"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "--checkpoint-interval" in told.err.splitlines()[-1]

@@ -13,19 +13,20 @@ from gpufleet_cli.operate.rulings import Ruling
 from gpufleet_cli.verdict import Action, Input, JobState, Option, Recommendation
 
 STATES = tuple(JobState)
-PROOFS = (None, "terminated", "own-lines", "hint", "older-attempt")
-SECONDS = ("still", "moves", "unseen")
+PROOFS = (None, "terminated", "own-lines", "recorder", "hint", "older-attempt")
+SECONDS = ("still", "idle", "moves", "open", "early", "unseen")
 GROUNDS = (None, "stopped", "corrupt", "slowed", "arithmetic")
 OWNERS = ("known", "slinky", "other")
 RIGHTS = (True, False, None)
 TOKENS = ((None, "a"), ("a", "a"), ("b", "a"), ("a", None))
-STRANGERS = ((), ("run-9",))
+STRANGERS = (((), ()), (("run-9",), ()), ((), ("run-3",)))
+"""Pods that are new, and pods that were restarted in place."""
 BOUNDARIES = ("not-asked", "waiting", "reached")
 MEANS = "kubectl patch jobsets.jobset.x-k8s.io run -n train --type merge -p '{}'"
 
 
 def every() -> Iterator[EvictFacts]:
-    """162,000 of them; strings are given throughout, so that none is needed to tell cases apart."""
+    """583,200 of them; strings are given throughout, so that none is needed to tell cases apart."""
     for state, proof, second, ground, owner, may, tokens, strangers, boundary, blocked in product(
         STATES, PROOFS, SECONDS, GROUNDS, OWNERS, RIGHTS, TOKENS, STRANGERS, BOUNDARIES,
         (None, "no such field"),
@@ -34,13 +35,13 @@ def every() -> Iterator[EvictFacts]:
             state=state, state_why="a line", proof=proof, second=second, ground=ground,  # type: ignore[arg-type]
             ground_why="a reason", owner=owner, owner_name="StatefulSet/run", may=may,  # type: ignore[arg-type]
             right="patch jobs", wanted_token=tokens[0], token=tokens[1], changed="run-3 is new",
-            strangers=strangers, boundary=boundary, gpu_hours=12.5, means=MEANS,  # type: ignore[arg-type]
+            strangers=strangers[0], restarted=strangers[1], boundary=boundary, gpu_hours=12.5, means=MEANS,  # type: ignore[arg-type]
             at_boundary="gpufleet evict run --at-checkpoint", blocked=blocked,
         )  # fmt: skip
 
 
 def is_another_run(facts: EvictFacts) -> bool:
-    return bool(facts.strangers) or facts.wanted_token not in (None, facts.token)
+    return bool(facts.strangers or facts.restarted) or facts.wanted_token not in (None, facts.token)
 
 
 def test_over_every_combination_nothing_wrong_is_let_through() -> None:
@@ -53,7 +54,7 @@ def test_over_every_combination_nothing_wrong_is_let_through() -> None:
             _right(facts)
         elif ruling.answer == "no":
             _tells(facts, ruling)
-    assert 5 * 5 * 3 * 5 * 3 * 3 * 4 * 2 * 3 * 2 == count
+    assert 5 * 6 * 6 * 5 * 3 * 3 * 4 * 3 * 3 * 2 == count
 
 
 def _right(facts: EvictFacts) -> None:
@@ -66,7 +67,8 @@ def _right(facts: EvictFacts) -> None:
         return
     assert facts.state not in (JobState.RUNNING, JobState.UNKNOWN), facts
     assert "moves" != facts.second, facts
-    assert facts.proof in ("terminated", "own-lines", "hint"), facts
+    assert facts.proof in ("terminated", "own-lines", "recorder", "hint"), facts
+    assert "terminated" == facts.proof or facts.second in ("still", "idle"), facts
     assert "hint" != facts.proof or "still" == facts.second, facts
 
 
@@ -88,10 +90,14 @@ def _tells(facts: EvictFacts, ruling: Ruling) -> None:
 def test_what_is_let_through_when_nothing_is_in_the_way() -> None:
     """The four reasons, each alone; and nothing else."""
     plain = EvictFacts(state=JobState.RUNNING, means=MEANS)
-    stopped = replace(plain, state=JobState.ABORTED, proof="own-lines")
+    stopped = replace(plain, state=JobState.ABORTED, proof="own-lines", second="still")
     assert rule(stopped).goes
     assert rule(replace(stopped, state=JobState.STALLED)).goes
-    assert rule(replace(stopped, state=JobState.EXITED, proof="terminated")).goes
+    assert rule(replace(stopped, second="idle")).goes
+    assert rule(replace(stopped, state=JobState.EXITED, proof="terminated", second="unseen")).goes
+    for second in ("unseen", "open", "early"):
+        told = rule(replace(stopped, second=second, second_why="its log cannot be read"))  # type: ignore[arg-type]
+        assert ("no", True) == (told.answer, "its log cannot be read" in told.why)
     assert rule(replace(plain, ground="corrupt", ground_why="XID 95")).goes
     assert rule(replace(plain, ground="slowed", ground_why="x2")).goes
     assert rule(replace(plain, boundary="reached")).goes

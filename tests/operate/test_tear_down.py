@@ -14,7 +14,8 @@ from gpufleet_cli.live.deadline import Deadline
 from gpufleet_cli.live.find_job import Job
 from gpufleet_cli.live.pods import Pod, attempts_of, pods_of
 from gpufleet_cli.operate import tear_down
-from gpufleet_cli.operate.tear_down_run import _one, evict, in_order
+from gpufleet_cli.operate.evict_look import restarted
+from gpufleet_cli.operate.tear_down_run import _one, evict, in_order, patch
 from gpufleet_cli.operate.writes import Writer
 
 Json = dict[str, Any]
@@ -210,3 +211,50 @@ def test_an_eviction_without_an_answer_is_told_by_a_read(read: Answer, outcome: 
     assert (came.outcome, came.stand) == ("failed", ("run-0",))
     found = _one(writer, pod, Deadline(5.0), None)
     assert (None if found is None else found[0]) == outcome
+
+
+def test_what_changed_since_the_look_is_not_patched() -> None:
+    """Asked between the read whose version the patch carries and the patch: a job that was resumed is another."""
+    happened: list[str] = []
+
+    class Server:
+        def get(self, *_: object, **__: object) -> Answer:
+            happened.append("read")
+            return Answer(status=200, body=b'{"metadata": {"uid": "u-1", "resourceVersion": "7"}}')
+
+        def write(self, *_: object, **__: object) -> Answer:
+            happened.append("written")
+            return Answer(status=200, body=b'{"spec": {"suspend": true}}')
+
+    def again(reason: str | None) -> str | None:
+        happened.append("asked")
+        return reason
+
+    planned = tear_down.plan(job("Job"), workloads=())
+    writer = Writer(api=cast(Api, Server()))
+    came = patch(writer, planned, "u-1", lambda: again("new pods came: run-7"))
+    assert ("changed", ["read", "asked"]) == (came.outcome, happened)
+    assert "done" == patch(writer, planned, "u-1", lambda: again(None)).outcome
+    assert ["read", "asked", "written"] == happened[2:]
+
+
+def test_a_container_that_began_anew_in_place_is_told_by_its_start_or_its_count() -> None:
+    """The kubelet may have forgotten the one before it; another pod of the name is no restart."""
+    before = pods(3)
+
+    def with_status(pod: Pod, *, restarts: int, started: str, uid: str | None = None) -> Pod:
+        raw = {**pod.raw, "status": {"phase": "Running", "containerStatuses": [
+            {"name": "t", "restartCount": restarts, "state": {"running": {"startedAt": started}}}]}}  # fmt: skip
+        if uid is not None:
+            raw["metadata"] = {**cast(Json, pod.raw["metadata"]), "uid": uid}
+        return pods_of([raw])[0]
+
+    at, later = "2026-03-11T03:00:05Z", "2026-03-11T03:10:05Z"
+    known = [with_status(pod, restarts=0, started=at) for pod in before]
+    assert () == restarted(known, known)
+    now = [
+        with_status(before[0], restarts=1, started=at),
+        with_status(before[1], restarts=0, started=later),
+        with_status(before[2], restarts=3, started=later, uid="another"),
+    ]
+    assert ("run-0", "run-1") == restarted(known, now)

@@ -10,6 +10,7 @@ from rules.stories import (
     STOPPED,
     S,
     case,
+    ended_pod,
     hang,
     origin,
     places,
@@ -23,6 +24,7 @@ from rules.stories import (
 )
 
 from gpufleet_cli.facts import Fact, JobNumbers, Origin, Progress, Sign, StepPoint
+from gpufleet_cli.reason import job_state
 from gpufleet_cli.reason.clocks import Offset
 from gpufleet_cli.reason.silence import quieter_by_s
 from gpufleet_cli.verdict import JobState
@@ -266,3 +268,13 @@ def test_a_timeout_of_a_group_without_a_name_is_of_the_world() -> None:
     """Lines of old torch name no group: `[Rank 1]` is global then."""
     bare = replace(timeout(1), group=None, speaker=replace(speaker(1), rank=None, pod=None))
     assert case([JobNumbers(source="file", world_size=4), bare]).witnesses == {1}
+
+
+@pytest.mark.parametrize(("seconds", "is_old"), [(-5, False), (5, True)])
+def test_dumps_of_a_run_before_are_not_those_of_this_one(seconds: int, is_old: bool) -> None:
+    """They lie where this run's would: every one ends before any of its containers began."""
+    pod = ended_pod(0, STOPPED + HOUR)
+    container = replace(pod.containers[0], started_ns=STOPPED + seconds * S)
+    own = [replace(pod, containers=(container,))]
+    assert is_old is job_state._before_all(own, [STOPPED - S, STOPPED])
+    assert not job_state._before_all(own, [])

@@ -20,6 +20,7 @@ KINDS = (
     ("ray.io", "v1", "RayJob", "rayjobs"),
     ("ray.io", "v1", "RayCluster", "rayclusters"),
     ("batch.volcano.sh", "v1alpha1", "Job", "jobs"),
+    ("bus.volcano.sh", "v1alpha1", "Command", "commands"),
     ("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups"),
     ("kueue.x-k8s.io", "v1beta1", "Workload", "workloads"),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from servers.api import Json, in_parallel
 from servers.namespaces import Namespace
 from servers.running import wait_until
-from servers.stages import HOLD
+from servers.stages import HOLD, LEFT
 
 Line = tuple[datetime, str]  # when the runtime got it, and what it says
 
@@ -48,6 +48,28 @@ def wait(
         within_s=within_s or 60 + count / 5,
     )
     return chosen()
+
+
+def remake(namespace: Namespace, pod: str) -> None:
+    """Delete a pod that no controller made and make it again under its name and labels; it runs when this returns.
+
+    Without kwok: its own deletion is by name, comes late, and would take the new pod instead (5 times in 60).
+    """
+    old = read(namespace, pod)
+    path = namespace.path(f"pods/{pod}")
+    namespace.api.patch(path, {"metadata": {"annotations": {LEFT: "true"}}})
+    namespace.api.send("DELETE", path, {"gracePeriodSeconds": 0})
+    wait_until(lambda: not namespace.api.answers(path), f"{pod} is gone")
+    kept = {key: old["metadata"][key] for key in ("name", "namespace", "labels")}
+    spec = {key: old["spec"][key] for key in ("containers", "nodeSelector", "restartPolicy")}
+    made = namespace.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": spec})
+
+    def runs() -> bool:
+        now = read(namespace, pod)
+        uid, phase = now["metadata"]["uid"], now["status"]["phase"]
+        return bool(uid == made["metadata"]["uid"] and phase == "Running")
+
+    wait_until(runs, f"{pod} runs again", within_s=60)
 
 
 def terminate(

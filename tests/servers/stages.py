@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 MANAGED = "test.gpufleet.dev/kubelet"  # node label: kwok is its kubelet; take it away and the node is dead
+LEFT = "test.gpufleet.dev/left"  # pod annotation: its deletion is the API server's alone, see `pods.remake`
 HOLD = "test.gpufleet.dev/hold"  # pod annotation: its containers do not start
 
 # Conditions and container statuses as a kubelet of 1.34 writes them. Go template.
@@ -67,7 +68,11 @@ _CREATED = [
     {"key": ".status.podIP", "operator": "DoesNotExist"},
     {"key": f'.metadata.annotations["{HOLD}"]', "operator": "DoesNotExist"},
 ]
-_DELETED = [{"key": ".metadata.deletionTimestamp", "operator": "Exists"}]
+# kwok deletes by name alone, and may do so twice: of a pod that is made again at once it would hit the new one.
+_DELETED = [
+    {"key": ".metadata.deletionTimestamp", "operator": "Exists"},
+    {"key": f'.metadata.annotations["{LEFT}"]', "operator": "DoesNotExist"},
+]
 
 
 def _stage(name: str, selector: list[dict[str, str]], then: dict[str, object]) -> dict[str, object]:

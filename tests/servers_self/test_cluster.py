@@ -149,6 +149,18 @@ def test_pending_evicted_and_not_pulled(namespace: Namespace) -> None:
     )
 
 
+def test_a_pod_can_be_made_again_at_once_under_its_name(namespace: Namespace) -> None:
+    """kwok, which deletes by name and late, leaves the new one alone."""
+    nodes.make(namespace, 1, gpus=2)
+    jobs.plain_pods(namespace, "run", Shape(pods=1, gpus=2))
+    pods.wait(namespace, "job-id=run", 1)
+    uids = {pods.read(namespace, "run-0")["metadata"]["uid"]}
+    for _ in range(30):
+        pods.remake(namespace, "run-0")
+        uids.add(pods.read(namespace, "run-0")["metadata"]["uid"])
+    assert 31 == len(uids)
+
+
 def test_a_dead_node_is_unknown(namespace: Namespace) -> None:
     """Really dead, by the controllers; and dead long ago, as they would have left it."""
     first, second = nodes.make(namespace, 2)

@@ -50,9 +50,15 @@ _SECONDS = re.compile(
 )
 _NOT_A_SAVE = re.compile(
     r"\b(?:will be|would|every|not|no|never|unable|cannot|could|fail(?:ed|ure)?|skip(?:ped|ping)?|if|"
-    r"disabled?|interval|frequency|deleted?|removed?|config\w*|should|last saved|without|error)\b",
+    r"disabled?|interval|frequency|deleted?|removed?|config\w*|should|last saved|last checkpoint|without|error|"
+    r"ago|previous(?:ly)?|resum(?:e|ed|ing)|load(?:ed|ing)|callbacks?)\b",
     re.IGNORECASE,
 )
+_PART = re.compile(
+    r"\b(?:shards?|partitions?|part|in[- ]memory|RAM|ramdisk|tmpfs)\b|/dev/shm/|\blocal (?:disk|nvme|ssd|copy)\b",
+    re.I,
+)
+"""One rank's piece, or a copy that dies with the node."""
 _ASYNC = re.compile(
     r"\b(?:stag(?:ed|ing)|schedul(?:ed|ing)|queued|enqueued|background|upload(?:ing)?|asynchronously)\b",
     re.I,
@@ -107,11 +113,12 @@ def _titan(line: LogLine, following: Following) -> Iterator[Fact]:
 
 
 def _generic(line: LogLine, following: Following) -> Iterator[Fact]:
-    """In-house words around "checkpoint": the verb's form decides; denials and plans say nothing."""
+    """In-house words around "checkpoint": the verb's form decides; denials and plans say nothing, and neither a piece nor
+    a copy on the node is the whole."""
     text = line.text
     if any(literal in text for literal in _SPECIFIC) or _NOT_A_SAVE.search(text) is not None:
         return
-    if _ASYNC.search(text) is not None or "async" in text.lower():
+    if _ASYNC.search(text) is not None or _PART.search(text) is not None or "async" in text.lower():
         yield _save(Sign.SAVE_STAGED, line)
     elif _STARTS.search(text) is not None and _ENDS.search(text) is None:
         yield _save(Sign.SAVE_STARTED, line)
