@@ -1,6 +1,6 @@
 """A live triage of a thousand pods, beside curl and kubectl on the same logs.
 
-    python benchmarks/live.py --folder FOLDER [--pods 1024] [--steps 30] [--rounds 3] [--json FILE]
+    python benchmarks/live.py --folder FOLDER [--pods 1024] [--steps 30] [--rounds 3] [--apart] [--json FILE]
 
 Starts the control plane of `tests/servers` (real API server, etcd, controllers, scheduler; kwok is the kubelet of
 every node), makes an Indexed Job of so many pods of 8 ranks that stopped (`live_world.py`), and in each round runs,
@@ -14,6 +14,8 @@ one after the other and in another order each time:
 
 Then `gpufleet triage BUNDLE -o json`: the JSON but `target` has to be the same to the byte. It checks the verdict, and
 the pod and node of every rank, and ends with 1 where something is wrong (a target that is missed is no error).
+With `--apart` the servers have one half of the cores and whoever asks them the other, as where the API server is
+another machine; without it all of them share the cores, and what a client computes the server has to wait for.
 Prints medians and whether the targets hold: the gathering at most 1.5 times curl's wall, and a twentieth of the loop.
 """
 
@@ -363,15 +365,23 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=30, help="lines of each rank before the stall")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--apart", action="store_true", help="servers and clients on cores of their own"
+    )
     parser.add_argument("--json", type=Path, help="the numbers, for another program")
     options = parser.parse_args()
     folder: Path = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     told = clock()
+    cores = sorted(os.sched_getaffinity(0))
+    if options.apart:
+        os.sched_setaffinity(0, cores[: len(cores) // 2])
     with made(folder, options.pods, told, steps=options.steps) as world:
         print(
             f"{options.pods:,} pods, {options.pods * GPUS:,} ranks, {world.lines:,} lines of logs"
         )
+        if options.apart:  # what is started from here on
+            os.sched_setaffinity(0, cores[len(cores) // 2 :])
         rounds = [measure(world, folder, number) for number in range(options.rounds)]
         found = table(rounds)
     if options.json is not None:
