@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -24,6 +25,8 @@ def redact_again(bundle: Path, place: Path) -> Collected:
     read = read_target(bundle)
     if read.kind != "bundle":
         raise TargetError(f"{bundle} is not a bundle: it has no manifest of ours")
+    if pack.is_packed(place.name) and os.path.lexists(place):
+        raise TargetError(f"{place} is there already", hint="give a new place to --to")
     folder = pack.working_folder(place) if pack.is_packed(place.name) else place
     sink = bundle_writer.open_folder(folder)
     if sink.before:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpufleet_cli.errors import SourceError, TargetError
+from gpufleet_cli.bundle import read_target
+from gpufleet_cli.errors import GpufleetError, SourceError, TargetError
 from gpufleet_cli.live import (
     bundle_writer,
     choose_attempt,
@@ -102,6 +104,8 @@ def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     if world.told is not None:
         hooks.say(world.told)
     is_packed = pack.is_packed(place.name)
+    if is_packed:
+        _may_replace(place, attempt)
     folder = pack.working_folder(place) if is_packed else place
     sink = bundle_writer.open_folder(folder)
     _same_attempt(sink, attempt, folder)
@@ -212,9 +216,35 @@ def _attempt(api: Api, job: Job, options: LiveOptions, say: Callable[[str], None
 def _same_attempt(sink: BundleWriter, attempt: Attempt, folder: Path) -> None:
     """A bundle that was begun is gone on with only where it is of the same pods."""
     before = sink.before.get("pods")
-    now = sorted(pod.state.uid or pod.name for pod in attempt.pods)
-    if isinstance(before, list) and before != now:
+    if isinstance(before, list) and before != _pods(attempt):
+        raise _of_others(folder)
+
+
+def _may_replace(place: Path, attempt: Attempt) -> None:
+    """A file that is there is replaced only where it is an older bundle of the same pods, or empty."""
+    if not os.path.lexists(place):
+        return
+    try:
+        if place.is_file() and not place.stat().st_size:
+            return
+        read = read_target(place)
+    except (OSError, GpufleetError):
+        read = None
+    if read is None or not place.is_file() or read.kind != "bundle" or read.manifest is None:
         raise TargetError(
-            f"{folder} holds a bundle of other pods (another attempt?)",
+            f"{place} is there already and is no bundle of ours",
             hint="give a new place to --to or --save",
         )
+    if read.manifest.get("pods") != _pods(attempt):
+        raise _of_others(place)
+
+
+def _pods(attempt: Attempt) -> list[str]:
+    return sorted(pod.state.uid or pod.name for pod in attempt.pods)
+
+
+def _of_others(place: Path) -> TargetError:
+    return TargetError(
+        f"{place} holds a bundle of other pods (another attempt?)",
+        hint="give a new place to --to or --save",
+    )

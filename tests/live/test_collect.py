@@ -283,6 +283,51 @@ def test_a_folder_with_something_else_is_left_alone(
     assert "" == done.out
 
 
+@pytest.mark.parametrize("content", [b"my notes\n", b"\x28\xb5\x2f\xfd broken"])
+@pytest.mark.parametrize("command", ["collect", "triage"])
+def test_a_file_of_somebody_is_not_overwritten(
+    fake: FakeApi,
+    fake_kubeconfig: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    content: bytes,
+) -> None:
+    """Text, or an archive that cannot be read: refused as a folder is, and nothing is left beside it."""
+    job(fake)
+    place = tmp_path / "notes.tar.zst"
+    place.write_bytes(content)
+    option = "--to" if command == "collect" else "--save"
+    assert 4 == main([command, "train", "-n", "ml", option, str(place), "--kubeconfig", str(fake_kubeconfig)])  # fmt: skip
+    told = capsys.readouterr()
+    assert "is there already and is no bundle of ours" in told.err
+    assert "" == told.out
+    assert content == place.read_bytes()
+    assert [place] == [one for one in tmp_path.iterdir() if "notes" in one.name]
+
+
+def test_a_packed_bundle_of_another_attempt_is_not_overwritten(fake: FakeApi, collect: Any) -> None:
+    """Last night's evidence stays; a second look at the same pods may take its place."""
+    job(fake)
+    first = collect("train", to="b.tar.gz")
+    again = collect("train", to="b.tar.gz")
+    assert (first.code, again.code) == (3, 3), again.err
+    kept = first.place.read_bytes()
+    for listed in fake.collections[PODS]:
+        listed["metadata"]["uid"] += "-next"
+    other = collect("train", to="b.tar.gz")
+    assert 4 == other.code
+    assert "holds a bundle of other pods" in other.err
+    assert kept == first.place.read_bytes()
+
+
+def test_an_empty_file_may_be_filled(fake: FakeApi, collect: Any, tmp_path: Path) -> None:
+    """As an empty folder: what `mktemp` made holds nothing."""
+    job(fake)
+    (tmp_path / "made.tar.gz").touch()
+    assert 3 == collect("train", to="made.tar.gz").code
+
+
 @pytest.mark.parametrize("name", ["bundle.tar.gz", "bundle.tar.zst"])
 def test_one_file_says_the_same(
     fake: FakeApi, collect: Any, name: str, capsys: pytest.CaptureFixture[str]

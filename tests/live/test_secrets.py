@@ -154,6 +154,9 @@ def test_an_old_bundle_is_redacted_again(
     assert set() == found_in(data)
     assert log.read_bytes() == fake.logs["run9-0", "trainer"]
     assert 0 <= main(["triage", str(new)]) <= 3
+    whole = new.read_bytes()
+    assert 4 == main(["collect", "--redact-again", str(old), "--to", str(new)])
+    assert whole == new.read_bytes(), "what is there is not overwritten"
 
 
 @pytest.mark.parametrize(
