@@ -431,14 +431,26 @@ def _headline(verdict: Verdict, row: RankRow | None, rank: int) -> str:
         case "stuck":
             return f"Rank {rank} is innocent: it was alive and waited."
         case "silent":
-            return f"Rank {rank} fell silent, but others explain it better."
+            return f"Rank {rank} fell silent, {_but(verdict)}"
         case "finished" | "running":
             return f"Nothing is wrong with rank {rank}."
         case "unknown":
             return f"Nothing is known of rank {rank}: no log of it is in the target."
 
 
+def _but(verdict: Verdict) -> str:
+    """Why silence alone makes this rank no culprit."""
+    if verdict.kind is Kind.UNDECIDABLE:
+        return "and so may others have: the evidence singles nobody out."
+    if not verdict.culprits:
+        return f"but no rank is to blame: {verdict.summary}"
+    return "but others explain it better."
+
+
 def _would_change(verdict: Verdict, standing: str) -> str:
+    if verdict.kind is Kind.UNDECIDABLE and standing not in ("finished", "running"):
+        settle = verdict.would_settle or "a log or dump that shows who waited for whom"
+        return f"{settle} ({verdict.settle_command})" if verdict.settle_command else settle
     if standing in ("culprit", "suspect"):
         return verdict.would_settle or "a log or dump that shows it waiting on another rank"
     if verdict.kind is Kind.HEALTHY:

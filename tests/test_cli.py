@@ -211,6 +211,17 @@ def test_commands_answer_in_text_and_json(
         assert json.loads(capsys.readouterr().out)["schema"].startswith("gpufleet.")
 
 
+def test_a_rank_that_the_job_does_not_have(
+    incident: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the size of the world is known: one line, and no card of nobody."""
+    assert cli.main(["explain", str(incident), "--rank", "24", "--world-size", "24"]) == 2
+    told = capsys.readouterr()
+    assert "" == told.out
+    assert "--rank 24: the ranks of this job are 0 to 23" in told.err
+    assert cli.main(["explain", str(incident), "--rank", "23", "--world-size", "24"]) == 0
+
+
 def test_pasted_text_is_a_target(incident: Path) -> None:
     """Read from standard input, with the verdict of the same text on disk."""
     done = run("triage", "-", "-o", "json", stdin=log_lines().encode())

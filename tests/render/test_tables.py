@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import builders
 import pytest
 
 from gpufleet_cli.render import dumps_table, explain_card, ranks_table
 from gpufleet_cli.render.layout import WIDTH, Look, cell_width
-from gpufleet_cli.verdict import CollectiveRef
+from gpufleet_cli.triage import explain
+from gpufleet_cli.verdict import CollectiveRef, Kind
 
 LOOK = Look()
 LONG = "a-name-of-a-pod-that-goes-on-and-on-" * 6
@@ -91,6 +93,18 @@ def test_explain_says_why() -> None:
     for said in ("rank 800  CULPRIT", "Rank 800 is the culprit", "quiet for    10m12s",
                  "logs/train-run-7-worker-100.log:4113", "would change it"):  # fmt: skip
         assert said in text
+
+
+def test_explain_of_a_silent_rank_says_who_explains_it() -> None:
+    """Others do only where somebody is blamed; undecidable, it says what would settle it."""
+    quiet = builders.silent_row(3, standing="silent")
+    blamed = builders.triage(ranks=(quiet,))
+    assert "others explain it better" in explain(blamed, 3).headline
+    nobody = replace(blamed, verdict=replace(blamed.verdict, kind=Kind.NETWORK, culprits=()))
+    assert "no rank is to blame" in explain(nobody, 3).headline
+    told = explain(replace(builders.undecidable_triage(), ranks=(quiet,)), 3)
+    assert "singles nobody out" in told.headline
+    assert told.would_change.startswith("the Flight Recorder dumps of gpu-node-0318 (gpufleet ")
 
 
 def test_explain_of_a_rank_that_nobody_saw() -> None:
