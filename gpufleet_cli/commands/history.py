@@ -202,7 +202,7 @@ def _add(bundles: Sequence[str], place: Place, output: str) -> int:
 
 def _line(bundle: str, kept: Incident | None) -> str:
     if kept is None:
-        return f"{bundle}: nothing to keep: the job is well"
+        return f"{bundle}: nothing to keep: the job is well, or nothing shows that it stopped"
     nodes = f" on {', '.join(kept.nodes[:3])}" if kept.nodes else ""
     return f"{bundle}: {kept.kind}{nodes}, kept as {kept.id}"
 

@@ -27,6 +27,7 @@ WAIT_S = 5.0
 """So long a share may take with what nobody asked for."""
 ASKED_S = 60.0
 DAYS = 29
+_DRILL = "gpufleet-drill-"  # `operate.drill.FOLDER`, which is dear to import beside every triage
 
 
 def context_of(settings: Settings) -> str | None:
@@ -53,7 +54,7 @@ def keep(found: Triage, read: Target, settings: Settings, *, is_verdict_shown: b
     from gpufleet_cli.live.deadline import Deadline
     from gpufleet_cli.live.threads import Beside
 
-    if not keeps_state():
+    if not keeps_state() or _is_practice(read):
         return
     own = record.of_triage(found, read.manifest, now_ns=time.time_ns())
     if own is None:
@@ -70,6 +71,15 @@ def keep(found: Triage, read: Target, settings: Settings, *, is_verdict_shown: b
         told = [f"not kept in the history: {place.folder}: no answer in {WAIT_S:g} s"]
     for line in told:
         say(shown(line))
+
+
+def _is_practice(read: Target) -> bool:
+    """A folder that still has the name `gpufleet drill` gave it: no node of the fleet was ever ill of it."""
+    if read.kind != "directory" or not read.name.startswith(_DRILL):
+        return False
+    from gpufleet_cli.operate.simulate.drill_id import decode
+
+    return decode(read.name.removeprefix(_DRILL)) is not None
 
 
 def _kept(place: Place, own: Incident, rate: FaultRate, *, is_told: bool) -> list[str]:

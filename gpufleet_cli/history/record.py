@@ -103,7 +103,8 @@ def of_triage(
     now_ns: int | None = None,
     is_asked: bool = False,
 ) -> Incident | None:
-    """What is kept of a triage; None for a job that is well, and where no job has a name.
+    """What is kept of a triage; None for a job that is well, where no job has a name, and where neither a stop
+    nor a cause is known: somebody who looks in vain at a job that runs has met no incident.
 
     A folder of files that does not say which job it is of is kept where somebody asks for it. `now_ns`: when the
     answer was there, None for an import.
@@ -111,6 +112,8 @@ def of_triage(
     job, verdict, advice = triage.job, triage.verdict, triage.recommendation
     name = job.name or (triage.target_name if triage.target_kind == "job" or is_asked else None)
     if verdict.kind == "healthy" or name is None:
+        return None
+    if verdict.kind == "undecidable" and job.state in (JobState.RUNNING, JobState.UNKNOWN):
         return None
     began_ns, ended_ns, as_of_ns = map(_time, (_began(triage), job.ended_ns, triage.as_of_ns))
     known = (began_ns, _time(job.last_step_ns), ended_ns, as_of_ns)

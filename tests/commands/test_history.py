@@ -127,6 +127,35 @@ def test_a_healthy_job_and_loose_files_leave_nothing(
     assert 1 == len(folder.read(state).incidents)
 
 
+@pytest.mark.parametrize(("known", "kept"), [("running", 0), ("unknown", 0), ("stalled", 1)])
+def test_a_look_in_vain_is_no_incident(
+    known: str, kept: int, tmp_path: Path, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Undecidable counts where the job is known to have stopped; asked for or not."""
+    place = tmp_path / "job"
+    place.mkdir()
+    (place / "job.json").write_text(json.dumps({"name": "train-run-7", "state": known}))
+    out, _ = run(capsys, "triage", place, code=3)
+    assert "undecidable" in out.lower()
+    run(capsys, "history", "add", place)
+    assert kept == len(folder.read(state).incidents)
+
+
+def test_a_drill_is_no_incident_of_the_fleet(
+    tmp_path: Path, state: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the name of its folder, which spoils nothing; the same files elsewhere are an incident."""
+    monkeypatch.chdir(tmp_path)
+    out, _ = run(capsys, "drill", "--class", "xid-79", "--seed", "3", "--make-only")
+    place = Path(out.splitlines()[0])
+    (place / "job.json").write_text('{"name": "train-run-7"}')
+    run(capsys, "triage", place)
+    assert not state.exists()
+    place.rename("real")
+    run(capsys, "triage", "real")
+    assert 1 == len(folder.read(state).incidents)
+
+
 def test_a_folder_that_names_its_job_is_kept(
     state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
