@@ -28,6 +28,7 @@ from gpufleet_cli.commands.dumps import dumps
 from gpufleet_cli.commands.evict import evict
 from gpufleet_cli.commands.examples import told
 from gpufleet_cli.commands.explain import explain
+from gpufleet_cli.commands.help_page import Command
 from gpufleet_cli.commands.history import history
 from gpufleet_cli.commands.label_gangs import label_gangs
 from gpufleet_cli.commands.node import node, nodes
@@ -80,7 +81,7 @@ def build(only: str | None = None) -> typer.Typer:
     for command in COMMANDS:
         if only in (None, name_of(command)):
             text, examples = told(command)
-            app.command(name_of(command), help=text, epilog=examples)(splice(command))
+            app.command(name_of(command), cls=Command, help=text, epilog=examples)(splice(command))
     for group in GROUPS:
         if only in (None, group.__name__):
             app.add_typer(group(), name=group.__name__)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -314,6 +315,28 @@ def test_no_command_and_no_cluster(
     assert "gpufleet triage FOLDER" in err
     assert cli.main(["--help"]) == 0
     assert "Usage: gpufleet" in capsys.readouterr().out
+
+
+def test_the_page_of_commands_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command says what it does in one line of an 80 column terminal, with nothing cut off."""
+    assert cli.main(["--help"]) == 0
+    page = capsys.readouterr().out
+    listed = page.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(listed) == len(cli.COMMANDS) + len(cli.GROUPS)
+    assert [] == [line for line in listed if line.endswith("...") or len(line) > 80]
+
+
+@pytest.mark.parametrize("command", [*cli.COMMANDS, *cli.GROUPS])
+def test_arguments_are_shown_as_they_are_typed(
+    command: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One pair of brackets where something may be left out, and no type of Python."""
+    assert cli.main([cli.name_of(command), "--help"]) == 0
+    page = capsys.readouterr().out
+    usage = page.partition("\n\n")[0]
+    assert not any(odd in usage for odd in ("[[", "]]", "]...", "{"))
+    assert "<str>" not in page
+    assert "<list[" not in page
 
 
 def test_later_options_win() -> None:

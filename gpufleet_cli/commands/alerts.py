@@ -65,9 +65,9 @@ def alerts(
     live: Live,
     settings: Settings,
 ) -> None:
-    """Print Prometheus rules for a job: stall, step time, checkpoints, XIDs, lost GPUs, nodes.
+    """Print Prometheus rules for a job, made of its own numbers.
 
-    With --step-seconds, --checkpoint-interval and --watchdog-timeout no cluster is asked; else the job is
+    For a stall, the step time, checkpoints, XIDs, lost GPUs and nodes.     With --step-seconds, --checkpoint-interval and --watchdog-timeout no cluster is asked; else the job is
     looked at, and what it does not tell is asked for. Exit status: 0 done, 2 usage, 4 no such job.
 
     Examples:

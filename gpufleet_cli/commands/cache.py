@@ -18,11 +18,11 @@ def cache(
     *,
     what: Annotated[
         str | None,
-        typer.Argument(metavar="[refresh]", help="Fetch the names anew.", show_default=False),
+        typer.Argument(metavar="refresh", help="Fetch the names anew.", show_default=False),
     ] = None,
     settings: Settings,
 ) -> None:
-    """Show how old the names for completion are; `cache refresh` fetches them.
+    """Show how old the names for completion are, or fetch them.
 
     Exit status: 0, 4 when nothing could be read, 2 usage.
 

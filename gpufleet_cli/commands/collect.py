@@ -41,8 +41,9 @@ def collect(
     live: Live,
     settings: Settings,
 ) -> int:
-    """Gather what a job left into a bundle; one JSON line tells where.
+    """Gather the evidence of a job into a bundle.
 
+    One JSON line tells where it is. What is missing is named on standard error, and in its manifest.
     Exit status: 0 all was had, 3 parts are missing, 4 nothing was had, 2 usage.
 
     Examples:

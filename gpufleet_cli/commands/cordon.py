@@ -35,9 +35,9 @@ def cordon(
     dry_run: DryRun = False,
     settings: Settings,
 ) -> int:
-    """Mark nodes unschedulable and queue them for replacement; stops nothing that runs.
+    """Mark nodes unschedulable and queue them for replacement.
 
-    A node that somebody else cordoned is left alone and not queued: exit 0.
+    It stops nothing that runs. A node that somebody else cordoned is left alone and not queued: exit 0.
     Exit status: 0, 5 refused, 4 a right, the node or the server is missing, 2 usage.
 
     Examples:

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from gpufleet_cli.commands.examples import block
+from gpufleet_cli.commands.help_page import Command
 from gpufleet_cli.commands.options import group_options, one_of, splice
 from gpufleet_cli.commands.output import emit, look
 from gpufleet_cli.commands.past import stops
@@ -51,7 +52,7 @@ class _Topics(TyperGroup):
 def cost() -> typer.Typer:
     """The group, with the global options of every command."""
     group = typer.Typer(cls=_Topics, subcommand_metavar="TOPIC", rich_markup_mode=None)
-    told = "What interruptions cost, from numbers that you give; no cluster is asked."
+    told = "What interruptions cost, by your numbers.\n\nNo cluster is asked."
     group.callback(invoke_without_command=True, help=told, epilog=block(_EXAMPLES))(
         group_options(_alone)
     )
@@ -73,7 +74,7 @@ def _built(topic: Topic) -> Any:  # noqa: ANN401  Typer's own command
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     examples = block([_folded(f"gpufleet cost {topic.name} {one}") for one in topic.examples])
-    app.command(topic.name, help=topic.help, epilog=examples)(splice(_command(topic)))
+    app.command(topic.name, cls=Command, help=topic.help, epilog=examples)(splice(_command(topic)))
     return typer.main.get_command(app)
 
 

@@ -19,7 +19,7 @@ def doctor(
     job: Annotated[
         str | None,
         typer.Argument(
-            metavar="[JOB]",
+            metavar="JOB",
             help="NAME or KIND/NAME: its recorder and dumps too.",
             show_default=False,
         ),
@@ -27,7 +27,7 @@ def doctor(
     live: Live,
     settings: Settings,
 ) -> int:
-    """Try each source once, and say what tonight's triage would lack.
+    """Try each source, and say what tonight's triage would lack.
 
     Exit status: 0 nothing, 3 something, 4 nothing could be reached, 2 usage.
 

@@ -38,7 +38,7 @@ def drain_check(
     ] = False,
     settings: Settings,
 ) -> int:
-    """Say whether a drain of these nodes would kill a running gang, and what that would cost.
+    """Say whether a drain would kill a running gang, and its price.
 
     Judged by the pods on the node now. It changes nothing and needs no more than to read.
 

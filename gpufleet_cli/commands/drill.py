@@ -95,9 +95,9 @@ def drill(
     ] = None,
     settings: Settings,
 ) -> int:
-    """Practise on an incident with a known truth: triage it, answer, and see how it went.
+    """Practise: triage a made incident, answer, see how it went.
 
-    Without a terminal and without an answer it makes the incident and says how to answer later.
+    Its truth is known. Without a terminal and without an answer it makes the incident and says how to answer later.
 
     Examples:
       gpufleet drill

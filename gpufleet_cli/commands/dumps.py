@@ -10,7 +10,7 @@ from gpufleet_cli.settings import Settings
 
 
 def dumps(*, target: TargetArgument = None, live: Live, inputs: Inputs, settings: Settings) -> int:
-    """Say from Flight Recorder dumps alone who is behind and who waits.
+    """Say from Flight Recorder dumps alone who waits for whom.
 
     Examples:
       gpufleet dumps ./incident/

@@ -73,10 +73,10 @@ def evict(
     live: Live,
     settings: Settings,
 ) -> None:
-    """Tear down the gang of a job, or the one that holds a node, by its controller's own means.
+    """Tear down the gang of a job, or the one that holds a node.
 
-    Only a job that has stopped, that a fault slows now, whose state may be corrupt, or right after a
-    checkpoint. It is looked at first, and the evidence kept. Exit status: 0 done, 5 refused and
+    By its controller's own means, and only a job that has stopped, that a fault slows now, whose state may
+    be corrupt, or right after a checkpoint. It is looked at first, and the evidence kept. Exit status: 0 done, 5 refused and
     nothing lost, 4 no right or the server was lost, 2 usage.
 
     Examples:

@@ -38,7 +38,7 @@ def history(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[add BUNDLE...]",
+            metavar="add BUNDLE...",
             help="Triage bundles or folders and keep their incidents.",
             show_default=False,
         ),
@@ -68,8 +68,9 @@ def history(
     as_of: Annotated[str | None, typer.Option(metavar="TIME", help="The 'now' of it all.")] = None,
     settings: Settings,
 ) -> int:
-    """Past incidents, the nodes that repeat, how often something fails, how fast it was found.
+    """Past incidents, nodes that repeat, how often and how fast.
 
+    How often something fails, and how fast it was found.
     Triage keeps each incident; `history add` takes old bundles in. No verdict depends on it.
     Exit status: 0, 4 when the history or a bundle cannot be read, 2 usage.
 

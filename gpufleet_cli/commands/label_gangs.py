@@ -29,7 +29,7 @@ def label_gangs(
     dry_run: DryRun = False,
     settings: Settings,
 ) -> int:
-    """Mark the nodes that hold a gang, and clear those that hold none any more.
+    """Mark nodes that hold a gang, and clear those that hold none.
 
     Label gpufleet/gang, and annotations for job, size, since and uid; nothing else is touched, and
     nothing is written where the marks are right. Of all namespaces, or of one (-n).

@@ -43,8 +43,9 @@ def node(
     ] = None,
     settings: Settings,
 ) -> None:
-    """Show one node: gang, GPUs, XID history, conditions, cordon, lease, past incidents.
+    """Show one node: its gang, GPUs, XIDs, conditions and past.
 
+    Its cordon, its lease and the incidents it was in as well.
     Exit status: 0, 4 when nothing could be read, 2 usage.
 
     Examples:
@@ -82,8 +83,9 @@ def nodes(
     ] = None,
     settings: Settings,
 ) -> None:
-    """List the nodes, those that look ill first, with the XIDs of 30 days where metrics are known.
+    """List the nodes and their XIDs, those that look ill first.
 
+    The XIDs are those of 30 days, where metrics are known.
     Exit status: 0, 4 when nothing could be read, 2 usage.
 
     Examples:

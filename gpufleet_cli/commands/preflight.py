@@ -40,8 +40,9 @@ def preflight(
     live: Live,
     settings: Settings,
 ) -> int:
-    """Will the next incident of this job be diagnosable and survivable? Its manifests, checked.
+    """Say whether the next incident can be diagnosed and survived.
 
+    The job's manifests are checked, or the job as it is in the cluster.
     Exit status: 0 nothing at warning or above, 10 something, 4 nothing could be read, 2 usage.
 
     Examples:

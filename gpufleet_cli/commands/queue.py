@@ -42,9 +42,7 @@ def queue(
     *,
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[done NODE...]", help="Return nodes to service.", show_default=False
-        ),
+        typer.Argument(metavar="done NODE...", help="Return nodes to service.", show_default=False),
     ] = None,
     prometheus: Annotated[
         str | None, typer.Option(metavar="URL", help="done: metrics with XIDs and boot times.")
@@ -67,9 +65,9 @@ def queue(
     yes: Yes = False,
     settings: Settings,
 ) -> int:
-    """List the nodes that wait for replacement; `queue done NODE` returns one to service.
+    """List the nodes that wait for replacement, or return one.
 
-    The way back is a gate: a reset or reboot seen since the cordon, time without an XID, diagnostics, health.
+    `queue done NODE` returns it to service. The way back is a gate: a reset or reboot seen since the cordon, time without an XID, diagnostics, health.
     Exit status: 0, 5 refused, 4 a right, the node or the server is missing, 2 usage.
 
     Examples:

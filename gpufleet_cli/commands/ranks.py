@@ -10,7 +10,7 @@ from gpufleet_cli.settings import Settings
 
 
 def ranks(*, target: TargetArgument = None, live: Live, inputs: Inputs, settings: Settings) -> int:
-    """List every rank with pod, node and GPU, the most silent first.
+    """List every rank with pod, node and GPU, the quietest first.
 
     Examples:
       gpufleet ranks ./incident/

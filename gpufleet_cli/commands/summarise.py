@@ -56,9 +56,9 @@ def summarise(
     ] = False,
     settings: Settings,
 ) -> int:
-    """Read one shard of an incident, anywhere, into a part; `gpufleet triage *.part` merges them.
+    """Read one shard of an incident, anywhere, into a part.
 
-    Of N tasks over one place each gives its own number: --shard $SLURM_ARRAY_TASK_ID/64.
+    `gpufleet triage *.part` merges them. Of N tasks over one place each gives its own number: --shard $SLURM_ARRAY_TASK_ID/64.
     Exit status: 0 the part was written, 4 the shard cannot be read, 2 usage.
 
     Examples:

@@ -62,7 +62,7 @@ def triage(
     ] = None,
     settings: Settings,
 ) -> int:
-    """Say which rank stopped a job, what is under it, and what to do.
+    """Say which rank stopped a job, what is under it, what to do.
 
     Exit status: 0 a verdict, 3 undecidable, 4 the target cannot be read, 2 usage.
 

@@ -35,8 +35,9 @@ def uncordon(
     yes: Yes = False,
     settings: Settings,
 ) -> int:
-    """Undo a cordon of gpufleet's, and remove its annotations; nobody else's cordon is touched.
+    """Undo a cordon of gpufleet's, and remove its annotations.
 
+    Nobody else's cordon is touched.
     Exit status: 0, 5 refused, 4 a right, the node or the server is missing, 2 usage.
 
     Examples:

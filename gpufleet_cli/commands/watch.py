@@ -68,9 +68,9 @@ def watch(
     live: Live,
     settings: Settings,
 ) -> int:
-    """Watch one job: tell a stall at half the watchdog timeout, and gather evidence before the abort.
+    """Watch a job: tell a stall early, and gather the evidence.
 
-    By metrics, logs or both. Nothing acts on the cluster. --deadline bounds the gathering (2m). Exit
+    At half the watchdog timeout, before the abort: by metrics, logs or both. Nothing acts on the cluster. --deadline bounds the gathering (2m). Exit
     status: 0 it ended well, 10 20 21 22 it failed (as triage --detailed-exitcode), 4 cannot be read.
 
     Examples:
