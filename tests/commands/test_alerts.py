@@ -114,6 +114,9 @@ def test_what_was_not_given_is_said(capsys: Output) -> None:
     assert '#   its own metrics pod=~"train-run-7-.+" (default' in told.out
     assert "its pods train-run-7-.+: default" in told.err
     assert "in every namespace" in told.err
+    assert [] == [line for line in told.err.splitlines() if line.count(": ") > 2], (
+        "one colon a line"
+    )
     assert "gpufleet triage jobset/train-run-7" in told.out
 
 

@@ -62,17 +62,21 @@ def with_triage(given: Given, triage: Triage, job: str) -> dict[Asked, Told]:
         WATCHDOG: (triage.job.watchdog_timeout_s, sources.get("watchdog_timeout", "evidence")),
     }
     told: dict[Asked, Told] = {}
+    lacking: list[Asked] = []
     for one, value in given.items():
         seen, source = found[one]
         if value is not None:
             told[one] = Told(value=value, source="flag")
         elif seen is None or seen <= 0:
-            raise UsageError(
-                f"the {one.words} of {job} cannot be told from its evidence",
-                hint=f"give {one.option} ({one.usual})",
-            )
+            lacking.append(one)
         else:
             told[one] = Told(value=seen, source=_source(source))
+    if lacking:
+        words = " and ".join(f"the {one.words}" for one in lacking)
+        raise UsageError(
+            f"{words} of {job} cannot be told from its evidence",
+            hint="give " + " and ".join(f"{one.option} ({one.usual})" for one in lacking),
+        )
     return told
 
 
@@ -95,7 +99,7 @@ def known(
         for one in ALL
     ]
     match = ", ".join(str(one) for one in numbers.match)
-    source = "flag" if match_given else "default: the labels of the job's pods"
+    source = "flag" if match_given else "default, the labels of the job's pods"
     found.append(Known(words="its own metrics", value=match, source=source))
     found.append(Known(words="its pods", value=numbers.pods, source=pods_source))
     return tuple(found)
@@ -107,7 +111,7 @@ def pods_of(job: str, names: Iterable[str]) -> tuple[str, str]:
     usual = f"{literal(job)}-.+"
     seen = sorted(set(names))
     if not seen:
-        return usual, "default: the job's name and a dash"
+        return usual, "default, the job's name and a dash"
     if all(name.startswith(f"{job}-") and len(name) > len(job) + 1 for name in seen):
         return usual, "the job's pods"
     if len(seen) <= MOST_NAMES:
