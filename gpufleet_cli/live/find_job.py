@@ -23,6 +23,8 @@ from gpufleet_cli.parsers import json_documents as js
 
 MOST_NAMESPACES = 500
 MOST_HOPS = 6
+SHOWN = 4
+NAMED_SO = "give NAME or KIND/NAME, and -n NAMESPACE; or -l SELECTOR for plain pods"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,11 +228,15 @@ def _choose(
         return tops[0]
     if not tops:
         space = f"namespace {wanted.namespace}" if wanted.namespace else "any readable namespace"
-        closed = f"; not allowed to read {', '.join(refused[:4])}" if refused else ""
-        raise TargetError(
-            f"no job {name} in {space} of {where}{closed}",
-            hint="gpufleet triage KIND/NAME -n NAMESPACE, or -l SELECTOR for plain pods",
-        )
+        nothing = f"no job {name} in {space} of {where}"
+        if refused:
+            more = f" and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
+            doctor = f"gpufleet doctor{f' -n {wanted.namespace}' if wanted.namespace else ''}"
+            raise TargetError(
+                f"not allowed to read {', '.join(refused[:SHOWN])}{more}; else {nothing}",
+                hint=f"{doctor} names the rights that are missing",
+            )
+        raise TargetError(nothing, hint=NAMED_SO)
     spaces = sorted({one.namespace for one in tops})
     if len(spaces) > 1:
         shown = ", ".join(f"{one.shown} -n {one.namespace}" for one in tops[:8])

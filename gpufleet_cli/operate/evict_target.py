@@ -26,6 +26,7 @@ from gpufleet_cli.parsers import json_documents as js
 from gpufleet_cli.plain_text import is_name
 
 _KUEUE_VERSIONS = ("v1beta2", "v1beta1")
+_NAMED_SO = "gpufleet evict KIND/NAME -n NAMESPACE, evict node/NAME, or -l LABELS for plain pods"
 _POD_GROUP = "kueue.x-k8s.io/pod-group-name"
 
 
@@ -136,10 +137,13 @@ def _bare(api: Api, name: str, namespace: str | None) -> Meant | None:
         raise SourceError(f"cannot look for {name}: {why_not(answer, 'nodes')}")
     try:
         job = find_job.find(api, Wanted(target=name, selector=None, namespace=namespace))
-    except TargetError:
+    except TargetError as exc:
         if answer.ok:
             return _of_node(api, name)
-        raise
+        if exc.hint != find_job.NAMED_SO:
+            raise
+        no_node = ", and no node of that name" if answer.status == 404 else ""
+        raise TargetError(f"{exc.message}{no_node}", hint=_NAMED_SO) from exc
     if answer.ok:
         kind = "job" if job.kind is None else job.kind.kind.lower()
         raise UsageError(

@@ -105,6 +105,30 @@ def test_neither_found_names_both_looks(
     )
 
 
+def test_a_missing_right_is_said_first(
+    fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job may well be there: the right, and the command that names what else is missing."""
+    fake.odd.append(lambda path, _: failure(403) if path.startswith(JOBS.format("ml")) else None)
+    assert 4 == main(["collect", "train", "-n", "ml", "--kubeconfig", str(fake_kubeconfig)])
+    err = capsys.readouterr().err
+    assert "gpufleet: not allowed to read jobs in ml; else no job train in namespace ml" in err
+    assert "(gpufleet doctor -n ml names the rights that are missing)" in err
+    assert "gpufleet triage" not in err
+
+
+def test_evict_says_how_evict_names_things(
+    fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In its own form, and not in that of triage."""
+    fake.odd.append(lambda path, _: failure(404) if path == "/api/v1/nodes/nothing" else None)
+    assert 4 == main(["evict", "nothing", "-n", "ml", "--kubeconfig", str(fake_kubeconfig)])
+    err = capsys.readouterr().err
+    assert "no job nothing in namespace ml of fake, and no node of that name" in err
+    assert "gpufleet evict KIND/NAME -n NAMESPACE, evict node/NAME" in err
+    assert "gpufleet triage" not in err
+
+
 def test_a_kind_that_is_closed_costs_nothing(fake: FakeApi, api: Api) -> None:
     """403 on one kind for the whole cluster: looked for namespace by namespace."""
     fake.add(JOBS.format("ml"), named("train"))
