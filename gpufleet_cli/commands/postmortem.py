@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 OUTPUTS = ("markdown", "html", "json")
 _HTML, _MARKDOWN = (".html", ".htm"), (".md", ".markdown")
+_FILES = (".tar", ".tgz", ".gz", ".zst", ".zip", ".bz2", ".xz", ".log", ".txt", ".json")
 
 
 def postmortem(
@@ -81,6 +82,8 @@ def _made(target: str | None, inputs: Inputs) -> tuple[Target, Postmortem]:
         raise UsageError("Missing argument 'BUNDLE'", hint="a bundle, folder, file or archive")
     if not looks_like_path(target):
         name = visible(target)
+        if _is_spelled_as_a_file(target):
+            raise TargetError(f"{name}: no such file or folder", hint="check the path")
         raise TargetError(
             f"{name}: no such file or folder",
             hint=f"of a job in the cluster: gpufleet collect {name} --to bundle, then postmortem bundle",
@@ -91,6 +94,14 @@ def _made(target: str | None, inputs: Inputs) -> tuple[Target, Postmortem]:
     from gpufleet_cli.operate.postmortem.record import postmortem as write_up
 
     return read, write_up(found, read)
+
+
+def _is_spelled_as_a_file(target: str) -> bool:
+    """By its slash or its ending; `jobset/train` is a job."""
+    from gpufleet_cli.live.kinds import kinds_for
+
+    folder, slash, name = target.rpartition("/")
+    return bool(slash and not kinds_for(folder)) or name.lower().endswith(_FILES)
 
 
 def _shown(made: Postmortem, output: str, settings: Settings) -> str:
