@@ -47,7 +47,8 @@ def read_kind(text: str) -> Kind:
     found = _by_number(text, kinds) or _KINDS.get(_word(text))
     if found is None:
         raise UsageError(
-            f"{text!r} is not a kind", hint=f"a number from 1 to {len(KINDS)}, or its name"
+            f"{text!r} is not a kind",
+            hint=f"a number from 1 to {len(KINDS)}, or one of {', '.join(_KINDS)}",
         )
     return found
 

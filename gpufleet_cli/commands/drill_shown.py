@@ -36,7 +36,9 @@ def briefing(drill: Drill, world: World, folder: Path) -> Briefing:
         size_bytes=sum(map(len, world.files.values())),
         parts=tuple(_parts(world)),
         triage_command=f"gpufleet triage {place} --as-of {format_ns(at)}",
-        score_command=(f"gpufleet drill --score {place}{by_id} --kind KIND --rank RANKS"),
+        score_command=(
+            f"gpufleet drill --score {place}{by_id} --kind KIND --rank RANKS --action ACTION"
+        ),
     )
 
 

@@ -159,6 +159,8 @@ def later(shown: Briefing, look: Look) -> str:
     """How to answer without a terminal."""
     shown = clean(shown, unicode=look.unicode)
     lines = ["  To answer later:", f"  {shown.score_command}"]
+    lines += labelled("KIND    ", ", ".join(str(kind) for kind, _words in KINDS))
+    lines += labelled("ACTION  ", ", ".join(str(action) for action, _words in ACTIONS))
     return look.finish(lines)
 
 

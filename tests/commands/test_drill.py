@@ -142,6 +142,15 @@ def test_without_a_terminal_it_says_how_to_answer_later(
     assert "--score 'two words' --id " in capsys.readouterr().out
 
 
+def test_a_kind_that_is_none_names_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is made for an answer that is not understood."""
+    assert cli.main([*XID, "--kind", "KIND"]) == ExitCode.USAGE
+    err = capsys.readouterr().err
+    for kind in Kind:
+        assert str(kind) in err
+    assert [] == list(Path().iterdir())
+
+
 # --- Answers as options ----------------------------------------------------------------------------
 
 
@@ -303,6 +312,9 @@ def test_input_that_ends_is_answered_later(
 ) -> None:
     out, _err = play(monkeypatch, capsys, SMALL, "1\n")
     assert out.startswith("  To answer later:\n  gpufleet drill --score ")
+    assert "--kind KIND --rank RANKS --action ACTION\n" in out
+    for word in (*Kind, *(action for action in Action if action is not Action.WATCH)):
+        assert str(word) in out
 
 
 def test_interrupt_is_130(
