@@ -81,8 +81,14 @@ def ended(answers: Sequence[CordonAnswer], failures: Sequence[GpufleetError], ou
     for one in answers:
         if one.code:
             hint = f" ({one.instead})" if one.instead else ""
-            told(one.dry_run, f"{one.node}: {one.answer}: {one.why}{hint}")
+            told(one.dry_run, f"{one.node}: {one.answer}: {_reason(one)}{hint}")
     if any(one.code != ExitCode.UNREADABLE for one in answers):
         emit(answers_json(answers) if output == "json" else answers_text(answers, look(settings)))
     codes = [ExitCode(one.code) for one in answers]
     return int(max(codes, key=_WORST.index, default=ExitCode.OK))
+
+
+def _reason(one: CordonAnswer) -> str:
+    """What of the gate is open by name alone: the report has the gate with its reasons."""
+    still = [item.name for item in one.gate if not item.is_met]
+    return f"the gate is not passed: {', '.join(still)}" if still else one.why
