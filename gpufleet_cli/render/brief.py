@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpufleet_cli.render.clean import clean, cut
 from gpufleet_cli.render.layout import Look, figure, gpu_hours, rank_list
 from gpufleet_cli.render.terminal import headline
-from gpufleet_cli.render.words import action_words, commands_of, gpu_words, question_words
+from gpufleet_cli.render.words import action_words, commands_of, gpu_words, not_seen, question_words
 from gpufleet_cli.verdict import Culprit, Kind, Triage
 
 MOST_LINES = 10
@@ -41,9 +41,10 @@ def _lines(triage: Triage) -> Iterator[str]:
         if could or settle:
             yield (could + settle).strip()
     yield " ".join(_answers(triage))
-    if triage.missing:
-        names = "; ".join(gap.what for gap in triage.missing[:3])
-        left = len(triage.missing) - 3
+    missing = not_seen(triage.missing)
+    if missing:
+        names = "; ".join(gap.what for gap in missing[:3])
+        left = len(missing) - 3
         yield f"Not seen: {names}" + (f"; {left} more" if left > 0 else "")
 
 

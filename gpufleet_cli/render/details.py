@@ -22,7 +22,7 @@ from gpufleet_cli.render.layout import (
     row,
     wrap,
 )
-from gpufleet_cli.render.words import input_value
+from gpufleet_cli.render.words import input_value, not_seen
 from gpufleet_cli.verdict import Alternative, Claim, FileRead, Input, Triage
 
 _MOST = 40
@@ -38,7 +38,7 @@ def details(triage: Triage, look: Look) -> list[str]:
         ("The job", _job(triage)),
         ("Options", _options(triage)),
         ("Inputs of the arithmetic", _inputs(triage.recommendation.inputs)),
-        ("Not seen", _gaps(triage.missing)),
+        ("Not seen", _gaps(not_seen(triage.missing))),
         ("Files", _files(triage.files)),
     ]
     lines: list[str] = []

@@ -22,6 +22,7 @@ from gpufleet_cli.render.words import (
     commands_of,
     gpu_words,
     input_value,
+    not_seen,
     question_words,
 )
 from gpufleet_cli.verdict import Culprit, Kind, Triage
@@ -245,6 +246,7 @@ def _inputs(triage: Triage) -> Iterator[Block]:
 
 
 def _gaps(triage: Triage) -> Iterator[Block]:
-    if triage.missing:
-        yield Items(tuple(f"{cut(gap.what)}: {cut(gap.why)}" for gap in triage.missing[:_MOST]))
-        yield from _left(len(triage.missing), "gap")
+    missing = not_seen(triage.missing)
+    if missing:
+        yield Items(tuple(f"{cut(gap.what)}: {cut(gap.why)}" for gap in missing[:_MOST]))
+        yield from _left(len(missing), "gap")

@@ -31,7 +31,7 @@ from gpufleet_cli.render.layout import (
     wrap,
 )
 from gpufleet_cli.render.silence import silence_groups
-from gpufleet_cli.render.words import action_words, gpu_words, question_words, state_words
+from gpufleet_cli.render.words import action_words, gpu_words, not_seen, question_words, state_words
 from gpufleet_cli.verdict import Command, Culprit, Kind, Question, Triage
 
 SCREEN_LINES = 23  # of 24: the prompt needs the last one
@@ -308,7 +308,7 @@ def _footer(triage: Triage) -> list[str]:
     """What was not seen, and where more stands: one line when both fit it, else two."""
     parts = []
     if triage.missing:
-        left = len(triage.missing) - 1
+        left = len(not_seen(triage.missing)) - 1
         more = f" and {count(left)} more" if left else ""
         parts.append(f"Not seen: {fit(_weightiest(triage).what, 50)}{more}.")
     ways = ["-v"]

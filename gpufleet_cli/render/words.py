@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal, assert_never
 
+from gpufleet_cli.facts import Gap
 from gpufleet_cli.render.layout import duration, figure
 from gpufleet_cli.verdict import Action, Culprit, GpuRef, Input, JobState, Triage
 
@@ -65,6 +68,18 @@ def input_value(item: Input) -> str:
             return duration(item.value)
         case _:
             return f"{figure(item.value)} {item.unit}".strip()
+
+
+def not_seen(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
+    """Gaps of one thing as one, with all reasons: whoever gathers and whoever reads may each miss it."""
+    merged: dict[str, Gap] = {}
+    for gap in gaps:
+        first = merged.setdefault(gap.what, gap)
+        if first is not gap:
+            whys = dict.fromkeys((*first.why.split("; "), *gap.why.split("; ")))
+            settle = first.would_settle or gap.would_settle
+            merged[gap.what] = replace(first, why="; ".join(whys), would_settle=settle)
+    return tuple(merged.values())
 
 
 def commands_of(triage: Triage) -> tuple[str, ...]:
