@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpufleet_cli.bundle import read_target
 from gpufleet_cli.errors import GpufleetError, SourceError, TargetError
+from gpufleet_cli.facts import Gap
 from gpufleet_cli.live import (
     bundle_writer,
     choose_attempt,
@@ -79,6 +80,8 @@ class Collected:
     hidden: int
     seconds: float
     interrupted: bool
+    gaps: tuple[Gap, ...] = ()
+    """What `missing` counts."""
 
 
 @contextmanager
@@ -165,6 +168,7 @@ def finished(
         hidden=sink.hidden_count,
         seconds=round(seconds, 3),
         interrupted=interrupted,
+        gaps=tuple(sorted(set(sink.gaps), key=lambda gap: (gap.what, gap.why))),
     )
 
 
