@@ -35,13 +35,15 @@ def _known(known: RankRow) -> Iterator[str]:
     yield from row([known.pod or "", known.node or "", gpu_name(known.gpu)])
     if known.how_mapped:
         yield from labelled("mapped by    ", known.how_mapped)
-    if known.last_sign_ns is not None:
-        yield f"  last sign    {date_clock(known.last_sign_ns)} UTC"
+    if known.last_write_ns is not None:
+        yield f"  last write   {date_clock(known.last_write_ns)} UTC"
     if known.quiet_s is not None and known.silence_known:
         error = f" give or take {duration(known.quiet_error_s)}" if known.quiet_error_s else ""
         yield f"  quiet for    {duration(known.quiet_s)}{error}"
     else:
         yield "  quiet for    not known"
+    if known.last_sign_ns not in (None, known.last_write_ns):
+        yield f"  last sign    {date_clock(known.last_sign_ns or 0)} UTC: its last line that is no complaint"
     if known.last_step is not None:
         yield f"  last step    {known.last_step:,}"
     called = " ".join(

@@ -57,7 +57,7 @@ def _cells(row: RankRow) -> tuple[str, ...]:
         _MARKS.get(row.standing, ""),
         str(row.rank),
         quiet or "?",
-        "" if row.last_sign_ns is None else clock(row.last_sign_ns),
+        "" if row.last_write_ns is None else clock(row.last_write_ns),
         "" if row.last_step is None else str(row.last_step),
         called,
         "" if index is None else str(index),

@@ -87,6 +87,19 @@ def test_dumps_json() -> None:
     assert (none["dumps"], none["groups"]) == (0, [])
 
 
+def test_quiet_counts_from_the_time_beside_it() -> None:
+    """A witness that complained to the end wrote last then, whenever its last ordinary line was."""
+    ordinary = builders.SILENT_NS
+    row = builders.rank_row(
+        3, last_write_ns=ordinary + 600 * 10**9, last_sign_ns=ordinary, quiet_s=12.0
+    )
+    text = ranks_table.render(builders.triage(ranks=(row,)), LOOK)
+    assert " 12s 03:51:07 " in text
+    card = explain_card.render(builders.explanation(3, row=row), LOOK)
+    assert "last write   2026-03-11 03:51:07" in card
+    assert "last sign    2026-03-11 03:41:07 UTC: its last line that is no complaint" in card
+
+
 def test_explain_says_why() -> None:
     """The answer, what is known, the claims with their origins, and what would turn it."""
     text = explain_card.render(builders.explanation(), LOOK)
