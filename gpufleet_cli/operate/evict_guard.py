@@ -13,6 +13,7 @@ from typing import Literal
 
 from gpufleet_cli import cost
 from gpufleet_cli.operate.rulings import Ruling, done, go, no
+from gpufleet_cli.render.layout import duration
 from gpufleet_cli.verdict import Ground, JobState, Proof, Recommendation
 
 Owner = Literal["known", "slinky", "other"]
@@ -36,7 +37,7 @@ class EvictFacts:
     `token` is that of the pods that are there, `wanted_token` the one that was asked for; `changed` says which
     pods are new. `strangers` are pods that were not there when the job was looked at, `restarted` those whose
     containers began anew since. `doubt` is why the evidence of a fault is not enough to stop a job. `holds` is False where no
-    pod of it holds a node any more. `means` is its own controller's way, as a command. `blocked` is why its
+    pod of it holds a node any more. `by_default` names the numbers of the price that nobody knew. `means` is its own controller's way, as a command. `blocked` is why its
     means would not work.
     """
 
@@ -60,6 +61,7 @@ class EvictFacts:
     holds: bool = True
     boundary: Boundary = "not-asked"
     gpu_hours: float | None = None
+    by_default: str = ""
     means: str = ""
     at_boundary: str = ""
     blocked: str | None = None
@@ -108,6 +110,17 @@ def price(advice: Recommendation) -> float | None:
         return None
     more = float(restart) if isinstance(restart, float | int) else cost.DEFAULT_RESTART_S
     return round(cost.gpu_hours(gpus, float(since) + more), 2)
+
+
+def price_defaults(advice: Recommendation) -> str:
+    """Which numbers of the price nobody knew: `a restart of 8m, 15m since the last checkpoint`."""
+    known = {one.name: one.value for one in advice.inputs if one.source == "default"}
+    words = (("restart", "a restart of {}"), ("since_checkpoint", "{} since the last checkpoint"))
+    return ", ".join(
+        told.format(duration(float(value)))
+        for name, told in words
+        if isinstance(value := known.get(name), float | int)
+    )
 
 
 def _settled(facts: EvictFacts) -> Ruling | None:

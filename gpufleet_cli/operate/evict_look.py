@@ -181,6 +181,7 @@ def look(api: Api, order: Order, seen: Seen, talk: Talk) -> Seen:
         doubt=doubt,
         token=told.recommendation.attempt_token,
         gpu_hours=evict_guard.price(advice),
+        by_default=evict_guard.price_defaults(advice),
     )
     talk.say(_shown(found, told))
     if order.options.keeps:

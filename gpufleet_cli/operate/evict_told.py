@@ -31,7 +31,10 @@ def already(order: Order, seen: Seen, why: str) -> Ended:
 
 def refused(order: Order, seen: Seen, ruling: Ruling) -> Ended:
     """The reason, the price of what was asked, and what serves instead."""
-    price = "" if ruling.gpu_hours is None else f" It would cost {ruling.gpu_hours:,.0f} GPU-h."
+    price = ""
+    if ruling.gpu_hours is not None:
+        rests = f" (by default: {seen.facts.by_default})" if seen.facts.by_default else ""
+        price = f" It would cost {ruling.gpu_hours:,.0f} GPU-h{rests}."
     text = f"{seen.job.shown}: not evicted: {ruling.why}.{price}"
     known: tuple[tuple[Step, str], ...] = (
         ("waits-for-checkpoint", seen.facts.at_boundary),

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from gpufleet_cli.operate.evict_guard import EvictFacts, may_wait, price, rule
+from gpufleet_cli.operate.evict_guard import EvictFacts, may_wait, price, price_defaults, rule
 from gpufleet_cli.operate.rulings import Ruling
 from gpufleet_cli.verdict import Action, Input, JobState, Option, Recommendation
 
@@ -155,3 +155,15 @@ def test_the_price_is_the_option_s_else_made_of_the_inputs() -> None:
     assert 597.33 == price(advice((), inputs))
     assert 40.0 == price(advice((Option(option="evict-now", gpu_hours=40.0),), inputs))
     assert price(advice((), inputs[1:])) is None
+
+
+def test_a_price_names_the_numbers_that_nobody_knew() -> None:
+    """A restart and the time since the checkpoint; an interval that is not in the price is not named."""
+    inputs = (
+        Input(name="since_checkpoint", value=900.0, unit="s", source="default"),
+        Input(name="checkpoint_interval", value=1800.0, unit="s", source="default"),
+        Input(name="restart", value=480.0, unit="s", source="default"),
+    )
+    assert "a restart of 8m, 15m since the last checkpoint" == price_defaults(advice((), inputs))
+    known = tuple(replace(one, source="evidence") for one in inputs)
+    assert "" == price_defaults(advice((), known))
