@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,7 +78,7 @@ def serve() -> Iterator[Callable[[Answer], str]]:
                 self.end_headers()
                 self.wfile.write(body)
 
-            do_GET = do_POST = _answer  # noqa: N815  names of the server
+            do_GET = do_POST = _answer
 
             def log_message(self, *_words: object) -> None:
                 """Nothing is told."""
@@ -103,3 +106,23 @@ def test_an_odd_metrics_server_costs_the_metrics_alone(
     said = err + "".join(one["text"] for one in events)
     assert "Traceback" not in said
     assert "\x1b" not in said and "<html" not in said
+
+
+def test_a_reader_who_is_gone_ends_the_watch_and_is_no_fault_of_ours(
+    fake: FakeApi, fake_kubeconfig: Path, tmp_path: Path
+) -> None:
+    """4 and one line: neither 0, which says that the job ended well, nor 1."""
+    job(fake)
+    words = ["watch", "train", "-n", "ml", "--kubeconfig", str(fake_kubeconfig), "--poll", "1s"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpufleet_cli", *words],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as run:  # fmt: skip
+        assert run.stdout is not None
+        assert run.stderr is not None
+        run.stdout.readline()
+        run.stdout.close()
+        code = run.wait(timeout=120)
+        said = run.stderr.read()
+    assert 4 == code
+    assert said.splitlines()[-1] == "gpufleet: no longer watched: whoever read this is gone"
