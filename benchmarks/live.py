@@ -356,6 +356,16 @@ def table(rounds: Sequence[Round]) -> dict[str, Any]:
     return found
 
 
+def _apart() -> None:
+    """The servers to the first half of the cores; ourselves, and whom we start from here on, to the other."""
+    cores = sorted(os.sched_getaffinity(0))
+    half = max(1, len(cores) // 2)
+    for process in family(os.getpid()):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            mine = process == os.getpid()
+            os.sched_setaffinity(int(thread.name), cores[half:] if mine else cores[:half])
+
+
 def main() -> None:
     """Make the cluster and the incident, then measure."""
     parser = argparse.ArgumentParser(
@@ -373,15 +383,12 @@ def main() -> None:
     folder: Path = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     told = clock()
-    cores = sorted(os.sched_getaffinity(0))
-    if options.apart:
-        os.sched_setaffinity(0, cores[: len(cores) // 2])
     with made(folder, options.pods, told, steps=options.steps) as world:
         print(
             f"{options.pods:,} pods, {options.pods * GPUS:,} ranks, {world.lines:,} lines of logs"
         )
-        if options.apart:  # what is started from here on
-            os.sched_setaffinity(0, cores[len(cores) // 2 :])
+        if options.apart:
+            _apart()
         rounds = [measure(world, folder, number) for number in range(options.rounds)]
         found = table(rounds)
     if options.json is not None:

@@ -53,6 +53,7 @@ from gpufleet_cli.unpack import (
 STANDARD_INPUT = "-"
 _SNIFF_BYTES = 1024
 _OWN_REPORT = b"gpufleet.postmortem/v1"
+_OWN_HEAD = 64
 _REPORT_NAMES = (".html", ".htm", ".md", ".json")
 _NEVER_READ = re.compile(r"case\.json(\.(gz|zst|zstd|bz2|xz))?", re.IGNORECASE)
 
@@ -109,11 +110,22 @@ def _special_name(mode: int) -> str:
     return "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "special file"
 
 
+def is_own_report(path: Path) -> bool:
+    """Whether a file is a write-up of ours, by its name and its first bytes."""
+    if not path.name.lower().endswith(_REPORT_NAMES):
+        return False
+    try:
+        with path.open("rb") as file:
+            return _OWN_REPORT in file.read(_OWN_HEAD)
+    except OSError:
+        return False
+
+
 def _is_own_report(evidence: Evidence) -> bool:
     if not evidence.path.lower().endswith(_REPORT_NAMES):
         return False
     try:
-        return _OWN_REPORT in evidence.head[:64]
+        return _OWN_REPORT in evidence.head[:_OWN_HEAD]
     except ParseError:
         return False
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from gpufleet_cli.alike import merge_same, total
 from gpufleet_cli.facts import Sign
 from gpufleet_cli.reason import Case
+from gpufleet_cli.reason.quiet import quiet
 from gpufleet_cli.reason.silence import quieter_by_s
 from gpufleet_cli.stories import stories
 from gpufleet_cli.verdict import (
@@ -256,6 +257,9 @@ def _undecided_summary(case: Case, ranked: list[Weighed], suspects: set[int]) ->
         return f"Not certain enough to act on: {ranked[0].hypothesis.summary}"
     if case.stop.state is JobState.RUNNING:
         return "Nothing wrong is shown, but too little was seen to call it healthy."
+    still = quiet(case)
+    if still is not None:
+        return still.told()
     return "The evidence does not show what stopped this job, or that it stopped."
 
 

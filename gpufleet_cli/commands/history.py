@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -185,7 +186,7 @@ def _add(bundles: Sequence[str], place: Place, output: str) -> int:
         raise UsageError("GPUFLEET_NO_STATE=1: nothing is kept", hint="unset it to add incidents")
     added: list[dict[str, object]] = []
     failed = False
-    for bundle in bundles:
+    for bundle in [one for given in bundles for one in _each(given)]:
         try:
             kept = _imported(bundle, place)
         except TargetError as exc:
@@ -199,6 +200,14 @@ def _add(bundles: Sequence[str], place: Place, output: str) -> int:
     if output == "json":
         emit(json.dumps({"folder": str(place.folder), "added": added}, indent=2) + "\n")
     return ExitCode.UNREADABLE if failed else ExitCode.OK
+
+
+def _each(given: str) -> list[str]:
+    """A bundle as it is; of a folder that holds bundles each one: together they would be one incident of nobody."""
+    from gpufleet_cli.history.bundles import bundles_in
+
+    found = bundles_in(Path(given))
+    return [given] if not found else [str(one) for one in found]
 
 
 def _line(bundle: str, kept: Incident | None) -> str:

@@ -57,6 +57,8 @@ def postmortem(
     """
     output = one_of(settings.output, OUTPUTS)
     page = None if to is None else _page_of(to)
+    if page is not None and target is not None:
+        _spare_evidence(Path(target), page)
     read, made = _made(target, inputs)
     if page is not None:
         _write(page, made, settings)
@@ -73,6 +75,23 @@ def _page_of(to: str) -> Path:
             f"--to {to!r} is no page", hint="report.html or report.md; report.json comes beside it"
         )
     return page
+
+
+def _spare_evidence(target: Path, page: Path) -> None:
+    """No file of the target is written over, but a write-up that lies beside it: `--to incident/job.html` would
+    take the place of `job.json`."""
+    from gpufleet_cli.bundle import is_own_report
+
+    for path in (page, page.with_suffix(".json")):
+        try:
+            inside = path.exists() and path.resolve().is_relative_to(target.resolve())
+        except (OSError, RuntimeError, ValueError):
+            continue  # whoever reads or writes it says why
+        if inside and not is_own_report(path):
+            raise UsageError(
+                f"{visible(str(path))} is a file of the target, and would be written over",
+                hint="--to another name, such as report.html",
+            )
 
 
 def _made(target: str | None, inputs: Inputs) -> tuple[Target, Postmortem]:

@@ -70,7 +70,8 @@ def triage(
       gpufleet triage train-run-7 -n train       # a job of the cluster
       gpufleet triage ./incident/ --brief        # ten lines for the chat
       gpufleet triage incident.tar.zst -o json   # a bundle, for a script
-      kubectl logs job/train-run-7 | gpufleet triage -
+      kubectl logs -l job-name=train-run-7 --prefix --tail=-1 \\
+        --max-log-requests 64 | gpufleet triage -
     """
     output = one_of(settings.output, tuple(FORMATS))
     if brief and output != "text":

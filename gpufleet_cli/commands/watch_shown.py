@@ -127,8 +127,9 @@ def _write(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise
+    except BrokenPipeError as exc:  # Typer would end with 1, which is kept for our own faults
+        silence(sys.stdout)
+        raise TargetError("no longer watched: whoever read this is gone") from exc
     except OSError as exc:
         silence(sys.stdout)
         raise TargetError(f"nothing can be told: {(exc.strerror or '').lower()}") from exc

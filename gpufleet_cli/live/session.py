@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpufleet_cli import settings_file
 from gpufleet_cli.bundle import read_target
 from gpufleet_cli.errors import GpufleetError, SourceError, TargetError
 from gpufleet_cli.facts import Gap
@@ -113,8 +114,9 @@ def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     sink = bundle_writer.open_folder(folder)
     _same_attempt(sink, attempt, folder)
     sink.about |= world.about
-    if options.known is not None:
-        sink.add_document("job.json", options.known)
+    stated = {**_settings_numbers(api.access.context), **(options.known or {})}
+    if stated:
+        sink.add_document("job.json", stated)
     nodes = [pod.state.node for pod in attempt.pods]
     met = names_met.of_pods(nodes, job.name, job.namespace)
     name_cache.remember(api.access, options.kubeconfig, met)
@@ -140,6 +142,20 @@ def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
         ranks=found.ranks,
         interrupted=found.interrupted,
     )
+
+
+def _settings_numbers(context: str | None) -> dict[str, object]:
+    """The numbers of `job.json` that the settings file states for this context."""
+    own = settings_file.load().of(context)
+    numbers = {
+        "world_size": own.world_size,
+        "gpus_per_node": own.gpus_per_node,
+        "checkpoint_interval_seconds": own.checkpoint_interval_s,
+        "step_seconds": own.step_s,
+        "watchdog_timeout_seconds": own.watchdog_timeout_s,
+        "restart_seconds": own.restart_s,
+    }
+    return {name: value for name, value in numbers.items() if value is not None}
 
 
 def finished(

@@ -30,13 +30,21 @@ MILDER = {HostSign.PCIE_LINK_DOWN: claims.MODEST, HostSign.PCIE_ERROR: claims.GO
 MOST_CLAIMS = 4
 NOTICED_S = 60
 """A node controller calls a node not ready some 40 to 50 s after its last sign."""
+MOST_THAT_LIVED = 4
+"""So many nodes may be called not ready although ranks on them went on: with more it is the control plane that saw
+nothing, and no node's story."""
 NODE_EVENTS = frozenset({"NodeNotReady", "NodeNotSchedulable", "TaintManagerEviction", "Rebooted"})
 
 
 def propose(case: Case) -> Iterator[Hypothesis]:
     """A hypothesis a node that ended in time, from everything that speaks of it; then lost GPUs."""
     silent = {reply.node: reply for reply in kubelets.silent_nodes(case.kubelets)}
-    for name, timely in deaths(case).items():
+    ended = deaths(case)
+    by_kernel = {name for name, _ in _kernel_words(case)}
+    lived = {name for name in ended if name not in by_kernel and _alive(case, name)}
+    for name, timely in ended.items():
+        if name in lived and len(lived) > MOST_THAT_LIVED:
+            continue
         reply = silent.get(name)
         more = [] if reply is None else [silence(reply, claims.FAIR)]
         yield _dead_node(case, name, [*timely[: MOST_CLAIMS - len(more)], *more])
@@ -216,10 +224,15 @@ def _stale_leases(case: Case) -> list[NodeLease]:
     ]
 
 
+def _alive(case: Case, name: str) -> tuple[int, ...]:
+    """Ranks of a node that complained of others: it lived."""
+    return tuple(r for r in case.topology.by_node.get(name, ()) if r in case.witnesses)
+
+
 def _dead_node(case: Case, name: str, listed: list[Claim]) -> Hypothesis:
     ranks = case.topology.by_node.get(name, ())
     lost = of_unplaced(case) if not ranks else ()
-    alive = [r for r in ranks if r in case.witnesses]
+    alive = _alive(case, name)
     named = {c.rank for c in listed if c.rank is not None}
     found = listed[:MOST_CLAIMS]
     if alive and not named:

@@ -393,3 +393,30 @@ def test_mtbf_of_a_fleet_from_the_history(state: Path, capsys: pytest.CaptureFix
     assert "by history" in text
     assert "2 stops of jobs in" in " ".join(text.split())
     run(capsys, *asked, "--interruptions", 3, code=2)
+
+
+def test_each_bundle_of_a_folder_is_an_incident(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bundles that lie together are not one incident that nobody had; a folder beside them that is none is left."""
+    older = tmp_path / "older"
+    (older / "notes").mkdir(parents=True)
+    (older / "notes" / "todo.txt").write_text("call the vendor")
+    (older / "notes" / "manifest.json").write_text('{"kind": "List"}')
+    shutil.copytree(bundle, older / "first")
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    (bundle / "manifest.json").write_text(json.dumps(manifest | {"job": "other", "uid": "u-2"}))
+    shutil.make_archive(str(older / "second"), "gztar", bundle)
+    out, _ = run(capsys, "history", "add", older, "-o", "json")
+    added = json.loads(out)["added"]
+    assert [Path(one["bundle"]).name for one in added] == ["first", "second.tar.gz"]
+    assert {one["kind"] for one in added} == {"hardware"}
+    assert len({one["id"] for one in added}) == 2
+
+
+def test_an_archive_in_the_folder_of_one_incident_is_evidence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Dumps in an archive beside logs make no bundle of it."""
+    out, _ = run(capsys, "history", "add", ROOT / "fixtures/train-run-7", "-o", "json")
+    assert [one["kind"] for one in json.loads(out)["added"]] == ["hardware"]

@@ -459,3 +459,35 @@ def test_a_triage_passes_over_a_write_up_beside_the_evidence(
     capsys.readouterr()
     assert main(["triage", str(place), "-o", "json"]) == 0
     assert capsys.readouterr().out == before
+
+
+@pytest.mark.parametrize("name", ["job.html", "topology.md"])
+def test_evidence_is_not_written_over(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The record beside `job.html` would be `job.json`, which is evidence: refused in one line, nothing changed."""
+    place = copy_evidence(CASCADE, tmp_path / "evidence")
+    (place / "job.json").write_text("{}", encoding="utf-8")
+    (place / "topology.json").write_text("{}", encoding="utf-8")
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    assert main(["postmortem", str(place), "--to", str(place / name)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "would be written over" in said.err
+    assert before == {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["ras-lists-missing-rank", "ras-lists-minority-ahead"])
+def test_a_suspicion_has_its_times(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A snapshot names ranks while the job goes on and nothing dated complains: neither time is null, and what they
+    rest on is said to be a bound, no step that went well."""
+    found = write_up(ROOT / "fixtures/built/logs" / name, tmp_path / "out", capsys)
+    check(found)
+    assert found.record["verdict"] == "undecidable"
+    assert found.record["first_cause_at"] == found.record["detected_at"] is not None
+    assert "not later than" in found.record["why"]["first_cause_at"]
+    assert "no line complains" in found.record["why"]["detected_at"]
+    assert "perhaps with a fault" in found.markdown

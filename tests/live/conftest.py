@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,3 +33,11 @@ def fake_kubeconfig(fake: FakeApi, tmp_path: Path) -> Path:
 def api(fake_kubeconfig: Path) -> Api:
     """A client of it."""
     return Api(access.connect(kubeconfig=str(fake_kubeconfig)), deadline=Deadline(30))
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell's background job ignores Ctrl-C, and so would its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpufleet_cli.cli import main
 from gpufleet_cli.facts import Gap
@@ -387,6 +388,35 @@ def test_live_and_replayed_are_equal_byte_for_byte(
         json.dumps(first["target"], indent=2).replace("\n", "\n  "), "T"
     ) == again.replace(json.dumps(second["target"], indent=2).replace("\n", "\n  "), "T")
     assert "log of train-2/trainer" in {one["what"] for one in first["missing_evidence"]}
+
+
+def test_numbers_of_the_settings_file_go_into_the_bundle(
+    fake: FakeApi,
+    fake_kubeconfig: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tired person types nothing but the job; without the file the bundle tells the same."""
+    job(fake, 3)
+    context = yaml.safe_load(fake_kubeconfig.read_text())["current-context"]
+    file = tmp_path / "config" / "gpufleet" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f'[contexts."{context}"]\ncheckpoint_interval = "17m"\ngpus_per_node = 1\n')
+    place = tmp_path / "saved"
+    reports = []
+    for folder, target in (
+        (file.parents[1], ["train", "-n", "ml"]),
+        (tmp_path / "none", [str(place)]),
+    ):
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+        live = (
+            ["--kubeconfig", str(fake_kubeconfig), "--save", str(place)] if len(target) > 1 else []
+        )
+        main(["triage", *target, "-o", "json", *live])
+        reports.append(json.loads(capsys.readouterr().out) | {"target": None})
+    assert reports[0] == reports[1]
+    assert 17 * 60 == reports[0]["job"]["checkpoint_interval_seconds"]
 
 
 def test_interrupted_keeps_what_was_had(

@@ -396,14 +396,6 @@ def _interrupt(scene: Scene, config: Path) -> Run:
     return scene.ended(running)
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """A shell's background job ignores Ctrl-C, and so would its children."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_interrupted_half_way(scene: Scene) -> None:
     """Ctrl-C: 130, a bundle that can be read and that says what it lacks; the second run goes on."""

@@ -31,6 +31,10 @@ class Job:
     host: str = "Hostname"
     marks: bool = True
     """A series that ends has a mark of its end; else lookback keeps its last value for five minutes."""
+    kube_pods: bool = True
+    """Somebody scrapes kube-state-metrics for pods; else DCGM's labels alone tell which nodes hold the job."""
+    scrape_node: str = ""
+    """A label of the scrape that has the node's name; then the exporter's own host is another name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +126,8 @@ class History:
             space = "train" if pod in PODS else "other"
             end = self.course.ends_at if pod in PODS else HOURS_S + 1
             labels = f'namespace="{space}", pod="{pod}", uid="{pod}-1"'
+            if not self.job.kube_pods:
+                continue
             found[f'kube_pod_info{{{labels}, node="{node}"}}'] = until(1.0, end)
             for phase in ("Running", "Succeeded"):
                 value = 1.0 if phase == "Running" else 0.0
@@ -153,11 +159,13 @@ class History:
         pod, index = gpu
         node, space = (PODS | OTHERS)[pod], "train" if pod in PODS else "other"
         name, _, rest = name.removesuffix("}").partition("{")
-        labels = [
-            f'{self.job.host}="{node}"',
+        scraped = self.job.scrape_node
+        labels = [f'{scraped}="{node}"'] if scraped else []
+        labels += [
+            f'{self.job.host}="{f"dcgm-{node}.example" if scraped else node}"',
             f'gpu="{index}"',
             f'UUID="GPU-{node}-{index}"',
-            f'instance="{node}:9400"',
+            f'instance="{"10.0.0.7" if scraped else node}:9400"',
         ]
         if self.job.labels == "exported":
             labels += [

@@ -38,6 +38,9 @@ LARGE = Job(
     step_s=40.0, interval_s=3600.0, watchdog_s=1800.0, scrape_s=60.0, labels="own", host="hostname"
 )
 BARE = Job(step_s=2.0, scrape_s=30.0, labels="none", marks=False)
+UNKUBED = Job(kube_pods=False)
+RENAMED = Job(labels="none", scrape_node="kubernetes_node")
+RELABELLED = Job(labels="none", scrape_node="node", host="hostname")
 JOBS = {"small": SMALL, "large": LARGE, "bare": BARE}
 AT = 7_230.0
 """When a fault begins: two hours in, and not on a scrape."""
@@ -459,3 +462,35 @@ def test_doubled_limits_fail(sick: Sick, job: Job, tmp_path: Path) -> None:
     run = judged(tmp_path, sick.make(job), in_time(sick, job), Limits().doubled(), sick.alert)
     assert run.returncode == 1, run.stdout
     assert sick.alert in run.stdout + run.stderr
+
+
+def sick_one(name: str) -> Sick:
+    return next(one for one in SICK_ONES if name_of(one) == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "job"),
+    [
+        pytest.param(name, job, id=f"{name}-{word}")
+        for word, job, names in (
+            ("unkubed", UNKUBED, ("not_ready", "gpu_gone")),
+            ("renamed", RENAMED, ("not_ready", "gpu_gone", "xid_value", "row_remap_pending")),
+            ("relabelled", RELABELLED, ("gpu_gone", "xid_label")),
+        )
+        for name in names
+    ],
+)
+def test_a_fault_pages_however_nodes_are_named(name: str, job: Job, tmp_path: Path) -> None:
+    """Without any series of pods DCGM's labels tell which nodes are the job's; without DCGM's labels of pods, the
+    node that the scrape wrote, whatever the exporter takes its host to be."""
+    sick = sick_one(name)
+    run = judged(tmp_path, sick.make(job), in_time(sick, job), Limits())
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("job", [UNKUBED, RENAMED], ids=["unkubed", "renamed"])
+def test_other_peoples_nodes_page_nobody_however_they_are_named(job: Job, tmp_path: Path) -> None:
+    """Neither the fallback by labels nor the node of the scrape takes in what is somebody else's."""
+    asked = [question(FIRING, HOURS_S, HOURS_S, [])]
+    run = judged(tmp_path, other_people(job), asked, Limits())
+    assert run.returncode == 0, run.stdout + run.stderr

@@ -203,6 +203,35 @@ def test_a_failed_node_of_another_job_is_not_this_jobs() -> None:
     assert proposed(node_fault, hang(line)) == []
 
 
+def not_ready(node: str, first_ns: int, last_ns: int) -> ClusterEvent:
+    return ClusterEvent(
+        reason="NodeNotReady",
+        kind="Node",
+        name=node,
+        namespace=None,
+        message=f"Node {node} status is now: NodeNotReady",
+        warning=False,
+        at_ns=last_ns,
+        first_ns=first_ns,
+        age_s=None,
+        age_error_s=0.0,
+        origin=Origin(path="events.json", entry=1),
+    )
+
+
+def test_a_control_plane_that_lost_sight_of_many_nodes_hides_no_fault() -> None:
+    """Nodes that were called not ready and whose ranks went on are many: none of them is a suspect. The node
+    all of whose ranks fell silent still is."""
+    at = STOPPED + 40 * S
+    lost_sight = [not_ready(f"node-{index}", at, at) for index in range(1, 50)]
+    facts = hang(*lost_sight, xid(79, gpu=3, at=STOPPED + 20 * S), size=200)
+    assert proposed(node_fault, facts) == []
+    found = verdict(facts)
+    assert (found.kind, [c.node for c in found.culprits]) == (Kind.HARDWARE, ["node-0"])
+    dead = hang(*lost_sight, not_ready("node-0", at, at), quiet=range(4), size=200)
+    assert [one.nodes for one in proposed(node_fault, dead)] == [("node-0",)]
+
+
 @pytest.mark.parametrize(
     ("first_s", "last_s", "is_told"),
     [(40, 40, True), (1200, 1200, False), (-90_000, -90_000, False), (-90_000, 45, True)],
@@ -210,19 +239,7 @@ def test_a_failed_node_of_another_job_is_not_this_jobs() -> None:
 )
 def test_an_event_of_a_node_counts_at_its_time(first_s: int, last_s: int, *, is_told: bool) -> None:
     """A node that the cluster lost after the job was over did not end it, nor did one of yesterday."""
-    event = ClusterEvent(
-        reason="NodeNotReady",
-        kind="Node",
-        name="node-0",
-        namespace=None,
-        message="Node node-0 status is now: NodeNotReady",
-        warning=False,
-        at_ns=STOPPED + last_s * S,
-        first_ns=STOPPED + first_s * S,
-        age_s=None,
-        age_error_s=0.0,
-        origin=Origin(path="events.json", entry=1),
-    )
+    event = not_ready("node-0", STOPPED + first_s * S, STOPPED + last_s * S)
     assert bool(proposed(node_fault, hang(event, quiet={0, 1, 2, 3}))) is is_told
 
 

@@ -34,7 +34,7 @@ FAILED = "DCGM_FI_DEV_ROW_REMAP_(FAILURE|FAILED)"
 NS = 1e9
 BLANK = "1e15"
 USUAL_OVER, USUAL_STEP = "6h", "10m"
-HOST = "{{ or $labels.Hostname $labels.hostname $labels.node }}"
+HOST = "{{ or $labels.node $labels.kubernetes_node $labels.Hostname $labels.hostname }}"
 GPU = f"GPU {{{{ $labels.gpu }}}} of {HOST}"
 NODE = f"gpufleet node {HOST}"
 AGO_S = (1800.0, 480.0)
@@ -59,7 +59,7 @@ def _not_ready(numbers: Numbers, series: Series) -> AlertRule:
         name="GpufleetNodeNotReady",
         expr=(
             f'max by (node) ({condition}, status=~"false|unknown"}} or 1 - {condition}, status="true"}})'
-            f" >= {number(numbers.limits.signs)}\nand on (node) {series.held}"
+            f" >= {number(numbers.limits.signs)}\nand on (node) {series.nodes(PRESENCE)}"
         ),
         for_s=120,
         severity="critical",

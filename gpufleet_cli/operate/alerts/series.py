@@ -2,7 +2,9 @@
 
 DCGM's series name the pod that holds the GPU as `exported_pod` where Prometheus does not honour labels (`pod`
 is the exporter then), as `pod` where it does, and not at all where the exporter does not ask the kubelet. In
-that last case alone the node tells: it holds a pod of the job by `kube_pod_info`. `Hostname` became `hostname`.
+that last case alone the node tells: it holds a pod of the job by `kube_pod_info`. `Hostname` became `hostname`,
+may be a name of its own (the exporter's pod), and a scrape may add the node as `node` or `kubernetes_node`. The
+other way about, those labels tell which nodes hold the job where nobody scrapes kube-state-metrics.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ INDENT = "  "
 ENDED_LOOKBACK, ENDED_STEP = "1d", "10m"
 """So long a job that ended is known to have been there, and its pods are asked for so often."""
 
+NODE_LOOKBACK, KUBE_LOOKBACK = "10m", "15m"
+"""So long a node counts as the job's by its GPUs alone, and kube-state-metrics as one that knows better."""
+
 
 def indented(text: str) -> str:
     return "\n".join(INDENT + line for line in text.splitlines())
@@ -33,9 +38,16 @@ def block(text: str) -> str:
 
 
 def with_node(vector: str) -> str:
-    """The vector with the node's name as `node`, as kube-state-metrics has it."""
-    for label in ("hostname", "Hostname"):
-        vector = f'label_replace({vector}, "node", "$1", "{label}", "(.+)")'
+    """The vector with the node's name as `node`, as kube-state-metrics has it: what a scrape says of itself
+    (`node`, `kubernetes_node`) before what the exporter takes its host to be, and that before its address."""
+    for to, label, what in (
+        ("kubernetes_node", "node", "(.+)"),
+        ("node", "instance", "([^:]+)(?::[0-9]+)?"),
+        ("node", "hostname", "(.+)"),
+        ("node", "Hostname", "(.+)"),
+        ("node", "kubernetes_node", "(.+)"),
+    ):
+        vector = f'label_replace({vector}, "{to}", "$1", "{label}", "{what}")'
     return vector
 
 
@@ -61,6 +73,17 @@ class Series:
         """The job's pods that have not ended, by node."""
         over = self.kube("kube_pod_status_phase", 'phase=~"Succeeded|Failed"')
         return f"({self.kube('kube_pod_info')} unless on (namespace, pod) {over} == 1)"
+
+    def nodes(self, presence: str) -> str:
+        """The nodes under the job: by kube-state-metrics; where that tells nothing of its pods, by the labels of its
+        GPUs, as they were some minutes ago, since an exporter goes with its node."""
+        told = self.kube("kube_pod_info")
+        ago = self.mapped(
+            lambda given: f"last_over_time({metric(presence)(given)}[{NODE_LOOKBACK}])"
+        )
+        known = f"group(last_over_time({told}[{KUBE_LOOKBACK}]))"
+        by_gpus = f"group by (node) (\n{indented(with_node(block(ago)))}\n)"
+        return block(f"{self.held}\nor ({by_gpus} unless on () {known})")
 
     @property
     def ended(self) -> str:

@@ -39,8 +39,10 @@ def _what(triage: Triage, told: Times) -> str:
     }[job.state]
     if triage.verdict.kind is Kind.HEALTHY:
         verb = "was well"
-    elif told.first_cause.at_ns is None and job.state is JobState.RUNNING:
+    elif job.state is JobState.RUNNING and told.first_cause.at_ns is None:
         verb = "ran"
+    elif job.state is JobState.RUNNING and triage.verdict.kind is Kind.UNDECIDABLE:
+        verb = "ran on, perhaps with a fault,"
     return f"{name}{size} {verb}{when}. {triage.verdict.summary}"
 
 

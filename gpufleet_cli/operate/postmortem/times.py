@@ -69,6 +69,11 @@ def has_fault(found: Inquiry, seen: Sequence[Seen]) -> bool:
     kind = found.triage.verdict.kind
     if kind is not Kind.UNDECIDABLE:
         return kind is not Kind.HEALTHY
+    return is_complained_of(found, seen) or found.triage.verdict.confidence > 0
+
+
+def is_complained_of(found: Inquiry, seen: Sequence[Seen]) -> bool:
+    """Something dated tells of a fault; else somebody is suspected at most, as by a snapshot that names a rank."""
     case = found.case
     stopped = case.stop.stopped and case.stop.state != "exited"
     return stopped or case.onset_ns is not None or bool(seen)
@@ -87,8 +92,11 @@ class _Dated:
 
 
 def _first_cause(found: Inquiry, seen: Sequence[Seen], target: Target) -> Instant:
-    named = [*_beginnings(found), *_cause_events(found)]
     chosen = found.chosen
+    is_suspicion = found.triage.verdict.kind is Kind.UNDECIDABLE
+    if is_suspicion and not is_complained_of(found, seen):  # its claims are of a job that goes on
+        return _instant(_earliest(list(_last_resorts(found.case, target))))
+    named = [*_beginnings(found), *_cause_events(found)]
     if chosen is None or chosen.onset_ns is None:
         named += _claimed(found)
     named += _silences(found, named)
@@ -101,10 +109,14 @@ def _first_cause(found: Inquiry, seen: Sequence[Seen], target: Target) -> Instan
     for dated in fallbacks:
         first = _earliest(list(dated))
         if first is not None:
-            return Instant(
-                at_ns=first.at_ns, why=first.why, origin=first.origin, claims=first.claims
-            )
-    return Instant(at_ns=None, why=NO_TIME)
+            return _instant(first)
+    return _instant(None)
+
+
+def _instant(one: _Dated | None) -> Instant:
+    if one is None:
+        return Instant(at_ns=None, why=NO_TIME)
+    return Instant(at_ns=one.at_ns, why=one.why, origin=one.origin, claims=one.claims)
 
 
 def _earliest(dated: Sequence[_Dated]) -> _Dated | None:
@@ -269,7 +281,7 @@ def _detected(found: Inquiry, seen: Sequence[Seen], cause: Instant) -> Instant:
         key=lambda one: (max(one.at_ns, at_ns), one.origin != cause.origin),
         default=None,
     )
-    if first is None:
+    if first is None and is_complained_of(found, seen):
         later = [one for one in _claimed(found) if one.at_ns >= cause.at_ns]
         first = min(later, key=lambda one: one.at_ns, default=None)
     if first is None:
