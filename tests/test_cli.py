@@ -7,10 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -454,30 +452,6 @@ def test_quick_answers_import_nothing_heavy(arguments: list[str]) -> None:
     assert not [
         name for name in loaded if name.startswith(tuple(f"gpufleet_cli.{part}" for part in inside))
     ]
-
-
-def _time_of(command: list[str]) -> float:
-    start = time.perf_counter()
-    subprocess.run(command, capture_output=True, cwd=ROOT, check=True, timeout=60)
-    return time.perf_counter() - start
-
-
-def test_quick_answers_are_quick(tmp_path: Path) -> None:
-    """At most 1.5 times a Typer app with one empty command, measured in the same minute."""
-    empty = tmp_path / "empty.py"
-    empty.write_text(
-        "import typer\napp = typer.Typer()\n\n@app.command()\ndef main() -> None: ...\n\napp()\n",
-        encoding="utf-8",
-    )
-    times: dict[str, list[float]] = {"empty": [], "help": [], "xid": []}
-    for _ in range(7):
-        times["empty"].append(_time_of([sys.executable, str(empty)]))
-        times["help"].append(_time_of([sys.executable, "-m", "gpufleet_cli", "--help"]))
-        times["xid"].append(_time_of([sys.executable, "-m", "gpufleet_cli", "xid", "79"]))
-    base = median(times.pop("empty"))
-    assert not {
-        name: median(taken) / base for name, taken in times.items() if median(taken) > 1.5 * base
-    }
 
 
 @pytest.mark.parametrize(
