@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -24,9 +25,9 @@ SETTLES = "what the files in it say"
 
 def expanded(targets: Sequence[str]) -> list[str]:
     """The parts in a folder that holds nothing else, in place of the folder."""
-    if len(targets) != 1 or not Path(targets[0]).is_dir():
-        return list(targets)
     try:
+        if len(targets) != 1 or not Path(targets[0]).is_dir():
+            return list(targets)
         inside = sorted(one for one in Path(targets[0]).iterdir() if not one.name.startswith("."))
     except OSError:
         return list(targets)
@@ -52,12 +53,16 @@ def are_parts(targets: Sequence[str]) -> bool:
 
 
 def _is_part(target: str) -> bool:
+    """By its first bytes; a file of the kernel may have none yet, and is not waited for."""
     try:
         path = Path(target)
         if not path.is_file():
             return False
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            return os.read(file, len(MAGIC)) == MAGIC
+        finally:
+            os.close(file)
     except (OSError, ValueError):
         return False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -114,7 +114,15 @@ def _is_job(name: str) -> bool:
     """Whether the one name that was given is no file, and so a job in the cluster."""
     if name == "-" or name.startswith(("/", "./", "../")) or name.endswith(_ENDINGS):
         return False
-    return not Path(name).exists()
+    return _kind_of(Path(name)) is None
+
+
+def _kind_of(path: Path) -> Literal["folder", "file"] | None:
+    """What lies there; a name that is too long for one names nothing."""
+    try:
+        return "folder" if path.is_dir() else "file" if path.exists() else None
+    except OSError:
+        return None
 
 
 def _files(name: str, unread: list[Unread]) -> list[tuple[str, bytes]]:
@@ -126,14 +134,16 @@ def _files(name: str, unread: list[Unread]) -> list[tuple[str, bytes]]:
             say("paste the manifests, then press Ctrl-D")
         return [("stdin", sys.stdin.buffer.read())]
     path = Path(name)
-    inside = sorted(one for one in path.rglob("*") if one.suffix in _ENDINGS and one.is_file())
+    is_folder = _kind_of(path) == "folder"
+    every = path.rglob("*") if is_folder else ()
+    inside = sorted(one for one in every if one.suffix in _ENDINGS and one.is_file())
     found: list[tuple[str, bytes]] = []
-    for one in inside if path.is_dir() else [path]:
+    for one in inside if is_folder else [path]:
         try:
             found.append((str(one), one.read_bytes()))
         except OSError as exc:
             unread.append(Unread(source=str(one), why=(exc.strerror or "cannot read").lower()))
-    if path.is_dir() and not inside:
+    if is_folder and not inside:
         unread.append(Unread(source=name, why="no .yaml, .yml or .json in this folder"))
     return found
 
