@@ -10,8 +10,7 @@ import typer
 
 from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import one_of
-from gpufleet_cli.commands.output import emit, say
-from gpufleet_cli.commands.past import shown
+from gpufleet_cli.commands.output import emit
 from gpufleet_cli.errors import ExitCode, UsageError
 from gpufleet_cli.settings import Settings
 
@@ -60,13 +59,10 @@ def collect(
     if job is not None and live.selector is not None:
         raise UsageError("JOB and -l are two ways to say one thing", hint="give one of them")
     from gpufleet_cli.commands.live_target import collected
-    from gpufleet_cli.live import troubles
 
     found = collected(
         job, live, settings, Path(to) if to else _place(job or live.selector or "job")
     )
-    for told in troubles.others(found.gaps):
-        say(shown(told))
     emit(line(found))
     if found.interrupted:
         return ExitCode.INTERRUPTED

@@ -13,7 +13,6 @@ from pathlib import Path
 from gpufleet_cli import settings_file
 from gpufleet_cli.bundle import read_target
 from gpufleet_cli.errors import GpufleetError, SourceError, TargetError
-from gpufleet_cli.facts import Gap
 from gpufleet_cli.live import (
     bundle_writer,
     choose_attempt,
@@ -81,8 +80,6 @@ class Collected:
     hidden: int
     seconds: float
     interrupted: bool
-    gaps: tuple[Gap, ...] = ()
-    """What `missing` counts."""
 
 
 @contextmanager
@@ -184,7 +181,6 @@ def finished(
         hidden=sink.hidden_count,
         seconds=round(seconds, 3),
         interrupted=interrupted,
-        gaps=tuple(sorted(set(sink.gaps), key=lambda gap: (gap.what, gap.why))),
     )
 
 

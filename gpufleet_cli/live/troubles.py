@@ -18,7 +18,6 @@ from gpufleet_cli.facts import Gap
 from gpufleet_cli.live import answers
 
 SHOWN = 2
-MOST_OTHERS = 5
 AGAIN = "run the same command again"
 NO_KUBELET = "no node answers: tunnel or firewall, not the nodes"
 SILENT_KUBELET = "the kubelet of its node does not answer"
@@ -65,30 +64,14 @@ def lines(gaps: Iterable[Gap], *, resumes: str = "") -> Iterator[str]:
 
 
 def _line(trouble: Trouble, gaps: Sequence[Gap], resumes: str) -> str:
+    named = ", ".join(gap.what for gap in gaps[:SHOWN])
+    more = f" and {len(gaps) - SHOWN} more" if len(gaps) > SHOWN else ""
     then = trouble.then
     if trouble.is_mended_by_again:
         then = f"{then} {AGAIN}{resumes}"
     nodes = sorted({found[1] for gap in gaps if (found := _NODE.search(gap.why))})
     then = then.replace("NODE", nodes[0] if nodes else "NODE")
-    return f"missing: {_named(gaps)}: {trouble.told or _NODE.sub('', gaps[0].why).strip()}; {then}"
-
-
-def others(gaps: Iterable[Gap]) -> Iterator[str]:
-    """What else is missing, a line a reason; of many the first few, since the manifest has them all."""
-    found: dict[str, list[Gap]] = {}
-    for gap in sorted(set(gaps), key=lambda gap: gap.what):
-        if not any(one.why.search(gap.why) for one in TROUBLES):
-            found.setdefault(gap.why, []).append(gap)
-    for why, same in list(found.items())[:MOST_OTHERS]:
-        yield f"missing: {_named(same)}: {why}"
-    left = sum(len(same) for same in list(found.values())[MOST_OTHERS:])
-    if left:
-        yield f"missing: {left:,} more, each named in the bundle's manifest.json"
-
-
-def _named(gaps: Sequence[Gap]) -> str:
-    more = f" and {len(gaps) - SHOWN} more" if len(gaps) > SHOWN else ""
-    return ", ".join(gap.what for gap in gaps[:SHOWN]) + more
+    return f"missing: {named}{more}: {trouble.told or _NODE.sub('', gaps[0].why).strip()}; {then}"
 
 
 def hint_of(why: str) -> str | None:

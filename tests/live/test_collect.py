@@ -12,8 +12,6 @@ import pytest
 import yaml
 
 from gpufleet_cli.cli import main
-from gpufleet_cli.facts import Gap
-from gpufleet_cli.live import answers, troubles
 from live import cluster_stories as stories
 from live import fake_api
 from live.fake_api import FakeApi, Said, failure
@@ -103,25 +101,6 @@ def test_one_line_tells_where(fake: FakeApi, collect: Any) -> None:
     assert set(done.manifest["files"]) == {
         str(path.relative_to(done.place)) for path in done.place.rglob("*") if path.is_file()
     } - {"manifest.json"}
-
-
-def test_what_is_missing_is_said_on_standard_error(fake: FakeApi, collect: Any) -> None:
-    """The few things that `missing` counts, each once, with the reason."""
-    job(fake)
-    done = collect("train")
-    assert json.loads(done.out)["missing"] == len(done.missing) > 0
-    for what, why in done.missing.items():
-        assert 1 == done.err.count(f"missing: {what}: {why}")
-
-
-def test_of_many_missing_things_the_first_are_said() -> None:
-    """One line a reason, those with a remedy elsewhere not again, and how many more there are."""
-    gaps = [Gap(what=f"part {n}", why=f"reason {n}") for n in range(8)]
-    gaps += [Gap(what=f"log of w-{n}", why="gone") for n in range(4)]
-    told = list(troubles.others([*gaps, Gap(what="log of w-9", why=answers.NO_LOGIN)]))
-    assert told[0] == "missing: log of w-0, log of w-1 and 2 more: gone"
-    assert told[-1] == "missing: 4 more, each named in the bundle's manifest.json"
-    assert len(told) == troubles.MOST_OTHERS + 1
 
 
 def test_the_container_is_always_named(fake: FakeApi, collect: Any) -> None:
