@@ -50,7 +50,9 @@ def test_triage_says_what_drain_check_says(
     assert json.dumps(live | {"target": None}) == json.dumps(saved | {"target": None})
     (card,) = asked("drain-check", str(scene.node), "--spares", *config)["nodes"]
     (answer,) = [one for one in card["spares"] if one["namespace"] == namespace.name]
-    assert (answer["places"], answer["why"]) == (told["places"], told["why"])
+    # how many of the gang find room; the free GPUs elsewhere are other tests' nodes, which come and go
+    assert answer["places"] is told["places"]
+    assert answer["why"].rpartition("; ")[2] == told["why"].rpartition("; ")[2]
     assert told["places"] is False
     assert "find room" in told["why"]
 
