@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "gpufleet_cli"
 # other, but for the parts of one folder and the pairs of TOGETHER.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("completion_scripts",),
-    ("errors", "timestamps", "plain_text", "completion"),
+    ("errors", "timestamps", "plain_text", "completion", "whole_file"),
     ("facts",),
     ("guard", "xid_tables", "step_points", "node_card", "dump_copy", "attempt_token"),
     (

@@ -67,8 +67,8 @@ def alerts(
 ) -> None:
     """Print Prometheus rules for a job, made of its own numbers.
 
-    For a stall, the step time, checkpoints, XIDs, lost GPUs and nodes.     With --step-seconds, --checkpoint-interval and --watchdog-timeout no cluster is asked; else the job is
-    looked at, and what it does not tell is asked for. Exit status: 0 done, 2 usage, 4 no such job.
+    For a stall, the step time, checkpoints, XIDs, lost GPUs and nodes. With --step-seconds,
+    --checkpoint-interval and --watchdog-timeout no cluster is asked; else the job is looked at, and what it does not tell is asked for. Exit status: 0 done, 2 usage, 4 no such job.
 
     Examples:
       gpufleet alerts train-run-7 -n train > rules.yaml

@@ -47,7 +47,8 @@ def postmortem(
 ) -> int:
     """Write up an incident: what happened, when, and what it cost.
 
-    And why it was decided so, and what was missing.     `-o` is markdown, html or json (the record), on standard output; with `--to` files are written.
+    And why it was decided so, and what was missing. `-o` is markdown, html or json (the record), on
+    standard output; with `--to` files are written.
     Exit status: 0 it was written (undecidable too), 4 the target cannot be read, 2 usage.
 
     Examples:

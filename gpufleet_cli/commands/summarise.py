@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpufleet_cli import whole_file
 from gpufleet_cli.commands.fleet_target import is_url
 from gpufleet_cli.commands.options import one_of
 from gpufleet_cli.commands.output import emit
@@ -152,10 +152,7 @@ def _moved(target: Target, under: str) -> Target:
 
 def _write(place: Path, data: bytes) -> None:
     """Whole or not at all: a part of an ended task must not look like one."""
-    half = place.with_name(f".{place.name}.{os.getpid()}")
     try:
-        half.write_bytes(data)
-        half.replace(place)
+        whole_file.put(place, data)
     except OSError as exc:
-        half.unlink(missing_ok=True)
         raise TargetError(f"{place} cannot be written: {(exc.strerror or '').lower()}") from exc

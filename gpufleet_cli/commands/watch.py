@@ -70,8 +70,8 @@ def watch(
 ) -> int:
     """Watch a job: tell a stall early, and gather the evidence.
 
-    At half the watchdog timeout, before the abort: by metrics, logs or both. Nothing acts on the cluster. --deadline bounds the gathering (2m). Exit
-    status: 0 it ended well, 10 20 21 22 it failed (as triage --detailed-exitcode), 4 cannot be read.
+    At half the watchdog timeout, before the abort: by metrics, logs or both. Nothing acts on the
+    cluster. --deadline bounds the gathering (2m). Exit status: 0 it ended well, 10 20 21 22 it failed (as triage --detailed-exitcode), 4 cannot be read.
 
     Examples:
       gpufleet watch train-run-7 -n train

@@ -7,7 +7,6 @@ rewritten as the work goes on, so that a run that was killed leaves a bundle too
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import threading
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpufleet_cli import __version__
+from gpufleet_cli import __version__, whole_file
 from gpufleet_cli.errors import TargetError
 from gpufleet_cli.facts import Gap
 from gpufleet_cli.live.hide import Hidden, Hider, hide_in_log
@@ -135,7 +134,7 @@ class BundleWriter:
         place = self.folder / path
         try:
             self._make_folder(place.parent)
-            replace_file(place, data)
+            whole_file.put(place, data)
         except OSError as exc:
             raise TargetError(
                 f"the bundle cannot be written: {place}: {(exc.strerror or '').lower()}"
@@ -186,7 +185,7 @@ class BundleWriter:
                 "hidden_count": len(hidden),
                 "tools": tool_versions(),
             }
-            replace_file(
+            whole_file.put(
                 self.folder / MANIFEST, msgspec.json.format(msgspec.json.encode(document), indent=1)
             )
 
@@ -212,13 +211,6 @@ def _sorted(hidden: list[dict[str, str]]) -> list[dict[str, str]]:
     return sorted(
         hidden, key=lambda one: (one["file"], len(one["where"]), one["where"], one["what"])
     )
-
-
-def replace_file(place: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    fresh = place.with_name(f"{place.name}.{os.getpid()}.{threading.get_ident()}.part")
-    fresh.write_bytes(data)
-    fresh.replace(place)
 
 
 def tool_versions() -> dict[str, str]:

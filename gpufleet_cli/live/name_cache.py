@@ -10,11 +10,12 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpufleet_cli import completion
+from gpufleet_cli import completion, whole_file
 from gpufleet_cli.plain_text import is_name
 from gpufleet_cli.settings import keeps_state
 
@@ -136,10 +137,6 @@ def _natural(line: str) -> tuple[object, ...]:
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh.write_text("".join(f"{one}\n" for one in lines), encoding="utf-8")
-        fresh.replace(path)
-    except OSError:
-        fresh.unlink(missing_ok=True)
+        whole_file.put(path, "".join(f"{one}\n" for one in lines).encode())

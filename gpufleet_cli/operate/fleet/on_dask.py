@@ -12,6 +12,7 @@ import queue
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import Any
 
@@ -55,11 +56,10 @@ class OnDask:
         self._receipts: dict[int, Any] = {}
         self._finished: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._lonely_since: float | None = None
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._client.close, timeout=5)
             self._check_workers()
-        except BaseException:
-            self._client.close(timeout=5)
-            raise
+            undo.pop_all()
         self.slots = sum(self._client.nthreads().values())
 
     def _check_workers(self) -> None:

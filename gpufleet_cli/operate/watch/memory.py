@@ -8,8 +8,6 @@ was started anew, no silence is carried over.
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpufleet_cli import whole_file
 from gpufleet_cli.operate.watch.habits import MOST_PACES, MOST_PAUSES
 from gpufleet_cli.operate.watch.model import Habit, Mark, Past, PauseKind, State, Subject
 from gpufleet_cli.settings import keeps_state, state_folder
@@ -123,14 +122,7 @@ def store(path: Path, kept: Kept) -> None:
     if not keeps_state():
         return
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, name = tempfile.mkstemp(prefix=".watch-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(kept))
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    whole_file.put(path, msgspec.json.encode(kept), is_private=True)
 
 
 # --- To and from the state ------------------------------------------------------------------------
