@@ -8,6 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpufleet_cli.commands.job_numbers_options import (
+    LAST_CHECKPOINT,
+    LAST_STEP,
+    STEP_SECONDS,
+    CheckpointInterval,
+    LastCheckpointMetric,
+    LastStepMetric,
+    StepSeconds,
+    StepSecondsMetric,
+    WatchdogTimeout,
+)
 from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import one_of
 from gpufleet_cli.commands.output import emit, say
@@ -38,24 +49,12 @@ def alerts(
         str | None,
         typer.Option(metavar="REGEX", help="The job's pods, of every attempt; else JOB-.+"),
     ] = None,
-    step_seconds: Annotated[
-        str | None, typer.Option(metavar="TIME", help="One optimizer step: 0.418, 2s.")
-    ] = None,
-    checkpoint_interval: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Between two checkpoints: 30m, 1800.")
-    ] = None,
-    watchdog_timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Timeout of a collective: 10m.")
-    ] = None,
-    step_seconds_metric: Annotated[
-        str, typer.Option(metavar="NAME", help="What a step takes: a gauge or a histogram.")
-    ] = "training_step_seconds",
-    last_step_metric: Annotated[
-        str, typer.Option(metavar="NAME", help="Unix time of the last step.")
-    ] = "training_last_step_timestamp_seconds",
-    last_checkpoint_metric: Annotated[
-        str, typer.Option(metavar="NAME", help="Unix time of the last checkpoint.")
-    ] = "training_last_checkpoint_timestamp_seconds",
+    step_seconds: StepSeconds = None,
+    checkpoint_interval: CheckpointInterval = None,
+    watchdog_timeout: WatchdogTimeout = None,
+    step_seconds_metric: StepSecondsMetric = STEP_SECONDS,
+    last_step_metric: LastStepMetric = LAST_STEP,
+    last_checkpoint_metric: LastCheckpointMetric = LAST_CHECKPOINT,
     kind: Annotated[
         str,
         typer.Option(

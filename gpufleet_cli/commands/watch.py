@@ -8,6 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpufleet_cli.commands.job_numbers_options import (
+    LAST_CHECKPOINT,
+    LAST_STEP,
+    STEP_SECONDS,
+    CheckpointInterval,
+    LastCheckpointMetric,
+    LastStepMetric,
+    StepSeconds,
+    StepSecondsMetric,
+    WatchdogTimeout,
+)
 from gpufleet_cli.commands.live_options import Live
 from gpufleet_cli.commands.options import one_of
 from gpufleet_cli.commands.output import say
@@ -30,15 +41,9 @@ def watch(
     warn_at: Annotated[
         float, typer.Option(metavar="PART", help="Of the watchdog timeout: a stall is told then.")
     ] = 0.5,
-    watchdog_timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Timeout of a collective: 10m.")
-    ] = None,
-    checkpoint_interval: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Between two checkpoints: 30m, 1800.")
-    ] = None,
-    step_seconds: Annotated[
-        str | None, typer.Option(metavar="TIME", help="One optimizer step: 0.418, 2s.")
-    ] = None,
+    watchdog_timeout: WatchdogTimeout = None,
+    checkpoint_interval: CheckpointInterval = None,
+    step_seconds: StepSeconds = None,
     poll: Annotated[str, typer.Option(metavar="TIME", help="From one look to the next.")] = "15s",
     once: Annotated[
         bool, typer.Option("--once", help="One look, for a script: 0 well, 10 or more not.")
@@ -49,15 +54,9 @@ def watch(
             metavar="MATCHERS", help="""The job's series: 'job_id="7"'; else its pods'."""
         ),
     ] = None,
-    step_seconds_metric: Annotated[
-        str, typer.Option(metavar="NAME", help="Seconds a step.")
-    ] = "training_step_seconds",
-    last_step_metric: Annotated[
-        str, typer.Option(metavar="NAME", help="Unix time of the last step.")
-    ] = "training_last_step_timestamp_seconds",
-    last_checkpoint_metric: Annotated[
-        str, typer.Option(metavar="NAME", help="Unix time of the last checkpoint.")
-    ] = "training_last_checkpoint_timestamp_seconds",
+    step_seconds_metric: StepSecondsMetric = STEP_SECONDS,
+    last_step_metric: LastStepMetric = LAST_STEP,
+    last_checkpoint_metric: LastCheckpointMetric = LAST_CHECKPOINT,
     alertmanager: Annotated[
         str | None, typer.Option(metavar="URL", help="Post alerts there (API v2).")
     ] = None,
