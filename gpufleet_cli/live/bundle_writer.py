@@ -10,7 +10,7 @@ import hashlib
 import platform
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -36,7 +36,8 @@ class BundleWriter:
         self.folder = folder
         self.files: dict[str, dict[str, object]] = {}
         self.gaps: list[Gap] = []
-        self.hidden: list[dict[str, str]] = []
+        self.hidden_before: list[dict[str, str]] = []  # what an older bundle hid, copied with its files
+        self._hidden: dict[str, list[dict[str, str]]] = {}
         self.about: dict[str, object] = {}
         self.kept_files = 0
         self._known = KnownSecrets()
@@ -69,9 +70,11 @@ class BundleWriter:
         with self._lock:
             self.files[path] = entry
             self.kept_files += 1
-            for one in hidden if isinstance(hidden, list) else ():
-                if isinstance(one, dict) and one.get("file") == path:
-                    self.hidden.append(one)
+            self._hidden[path] = [
+                one
+                for one in (hidden if isinstance(hidden, list) else ())
+                if isinstance(one, dict) and one.get("file") == path
+            ]
         return True
 
     def read(self, path: str) -> bytes:
@@ -148,7 +151,7 @@ class BundleWriter:
             entry["partial"] = True
         with self._lock:
             self.files[path] = entry
-            self.hidden.extend(one_a_place(path, hidden))
+            self._hidden[path] = one_a_place(path, hidden)  # of a log read again, deeper: its lines now
             is_due = time.monotonic() - self._written_at > _EVERY_S
         if is_due:
             self.write_manifest(complete=False)
@@ -175,7 +178,7 @@ class BundleWriter:
             own = {**self.about, "missing": told}
             own = {key: hider.cleaned(value, key) for key, value in own.items()}
             self._own = one_a_place(MANIFEST, hider.hidden)
-            hidden = _sorted([*self.hidden, *self._own])
+            hidden = _sorted([*self._all_hidden(), *self._own])
             document = {
                 "schema": SCHEMA,
                 **own,
@@ -192,7 +195,12 @@ class BundleWriter:
     @property
     def hidden_count(self) -> int:
         """Places whose text is not in the bundle, as the manifest lists them."""
-        return len(self.hidden) + len(self._own)
+        return sum(1 for _ in self._all_hidden()) + len(self._own)
+
+    def _all_hidden(self) -> Iterator[dict[str, str]]:
+        yield from self.hidden_before
+        for entries in self._hidden.values():
+            yield from entries
 
     @property
     def size_bytes(self) -> int:

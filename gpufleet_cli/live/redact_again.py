@@ -36,7 +36,7 @@ def redact_again(bundle: Path, place: Path) -> Collected:
     listed = before.get("hidden")
     for entry in listed if isinstance(listed, list) else ():
         if isinstance(entry, dict):
-            sink.hidden.append({str(key): str(value) for key, value in entry.items()})
+            sink.hidden_before.append({str(key): str(value) for key, value in entry.items()})
     for gap in read.gaps:
         sink.gap(gap.what, gap.why, gap.would_settle)
     for evidence in read.evidences:

@@ -230,6 +230,28 @@ def test_a_tail_reaches_back_to_the_beginning_of_the_stall(fake: FakeApi, collec
     assert not [what for what in done.missing if "beginning" in what]
 
 
+def test_a_log_read_again_lists_its_secrets_once(fake: FakeApi, collect: Any) -> None:
+    """By the lines that they have in the log that stays, not in the shorter one that it replaced."""
+    job(fake, 1)
+    end = AT + timedelta(seconds=60)
+    late = end + timedelta(seconds=605)
+    noise = [(late + timedelta(milliseconds=n), f"frame #{n}: c10d::work()") for n in range(3000)]
+    lines = [
+        *stories.steps(0, 1, AT, 60),
+        *stories.timeouts(0, 1, end + timedelta(seconds=600)),
+        *noise,
+    ]
+    lines.append((late + timedelta(seconds=9), "Authorization: Bearer abc.def-1234567890"))
+    fake.logs["train-0", "trainer"] = text(lines)
+    done = collect("train")
+    kept = done.log("train-0").splitlines()
+    hidden = [one["where"] for one in done.manifest["hidden"] if one["file"].endswith(".log")]
+    assert [f"line {len(kept)}"] == hidden
+    assert len(kept) > 2000
+    assert b"[hidden]" in kept[-1]
+    assert json.loads(done.out)["hidden"] == done.manifest["hidden_count"]
+
+
 def test_a_log_that_begins_later_is_a_gap(fake: FakeApi, collect: Any) -> None:
     """Rotated: what is left begins after the stall did."""
     job(fake, 2)
