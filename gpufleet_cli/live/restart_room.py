@@ -59,10 +59,10 @@ def without_each(
         own, gang, job.objects, spare_look.fleet(own, product), product=product
     )
     judged: dict[str, Spares] = {}
-    for name in names:
-        if judged and own.deadline.is_over():
+    for name, told in question.without_each(names):
+        judged[name] = told
+        if own.deadline.is_over():
             break
-        judged[name] = question.without(name)
     return judged, own.requests.total()
 
 

@@ -6,7 +6,7 @@ GPU are taken apart. What could not be read is said, and turns a yes into "not k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -107,6 +107,24 @@ class Question:
         return spares.judge(
             self.wants, self.rooms, out=frozenset({node}), quota=self.quota, unread=self.unread
         )
+
+    def without_each(self, nodes: Iterable[str]) -> Iterator[tuple[str, Spares]]:
+        """The same for one node after the other. Nodes of the gang that differ in nothing but their name have one
+        answer, and a fleet has few kinds of node; a name that a pod asks for is a difference."""
+        rooms = {room.name: room for room in self.rooms}
+        asked_for = str(self.wants)
+        known: dict[str, Spares] = {}
+        for node in nodes:
+            room = rooms.get(node)
+            alike = node if room is None or node in asked_for else _but_its_name(room)
+            if alike not in known:
+                known[alike] = self.without(node)
+            yield node, known[alike]
+
+
+def _but_its_name(room: Room) -> str:
+    labels = sorted((key, value) for key, value in room.labels.items() if value != room.name)
+    return str(replace(room, name="", labels=dict(labels)))
 
 
 def question(

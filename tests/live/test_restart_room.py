@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gpufleet_cli.cli import main
-from gpufleet_cli.live import restart_room
+from gpufleet_cli.live import restart_room, spare_look
+from gpufleet_cli.spare_facts import HOST, Need, Room, Wants
 from live import cluster_stories as stories
 from live import fake_api
 from live.fake_api import FakeApi, failure
@@ -186,3 +187,31 @@ def test_few_nodes_are_judged_and_ill_ones_first(
     found = triaged()
     document = json.loads((found.place / restart_room.SPARES_FILE).read_text())
     assert ["gpu-1"] == [one["node"] for one in document["without"]]
+
+
+def test_nodes_that_are_alike_have_one_answer() -> None:
+    """Whatever sets a node apart (GPUs, labels, taints, a name that a pod asks for) sets its answer apart: each
+    is that of the node judged alone."""
+    rack = "topology.kubernetes.io/rack"
+    hosts = [f"n-{index}" for index in range(8)]
+
+    def room(index: int) -> Room:
+        labels = {HOST: hosts[index], rack: "a" if index < 3 else "b"}
+        taints = (("special", "", "NoSchedule"),) if index == 7 else ()
+        return Room(
+            name=hosts[index], labels=labels, taints=taints, is_open=True,
+            offers={GPU: 16 if index == 5 else 8}, holds_gang=index < 6,
+        )  # fmt: skip
+
+    pinned = Need(count=1, devices=((GPU, 8),), selector=((HOST, "n-2"),))
+    racked = Need(count=3, devices=((GPU, 8),), selector=((rack, "b"),))
+    free = Need(count=2, devices=((GPU, 8),))
+    answers = set()
+    for needs in ((pinned, racked, free), (racked, free), (free,)):
+        question = spare_look.Question(
+            wants=Wants(units=(needs,)), rooms=tuple(map(room, range(8))), quota=None, unread=()
+        )
+        for node, told in question.without_each(hosts[:6]):
+            assert question.without(node) == told
+            answers.add(told.places)
+    assert {True, False} == answers
