@@ -16,5 +16,6 @@ def put(place: Path, data: bytes, *, is_private: bool = False) -> None:
             draft.touch(mode=0o600)
         draft.write_bytes(data)
         draft.replace(place)
-    finally:
+    except BaseException:
         draft.unlink(missing_ok=True)
+        raise
