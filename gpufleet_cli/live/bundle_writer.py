@@ -36,7 +36,9 @@ class BundleWriter:
         self.folder = folder
         self.files: dict[str, dict[str, object]] = {}
         self.gaps: list[Gap] = []
-        self.hidden_before: list[dict[str, str]] = []  # what an older bundle hid, copied with its files
+        self.hidden_before: list[
+            dict[str, str]
+        ] = []  # what an older bundle hid, copied with its files
         self._hidden: dict[str, list[dict[str, str]]] = {}
         self.about: dict[str, object] = {}
         self.kept_files = 0
@@ -151,7 +153,9 @@ class BundleWriter:
             entry["partial"] = True
         with self._lock:
             self.files[path] = entry
-            self._hidden[path] = one_a_place(path, hidden)  # of a log read again, deeper: its lines now
+            self._hidden[path] = one_a_place(
+                path, hidden
+            )  # of a log read again, deeper: its lines now
             is_due = time.monotonic() - self._written_at > _EVERY_S
         if is_due:
             self.write_manifest(complete=False)
