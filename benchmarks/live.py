@@ -1,6 +1,6 @@
 """A live triage of a thousand pods, beside curl and kubectl on the same logs.
 
-    python benchmarks/live.py --folder FOLDER [--pods 1024] [--steps 30] [--rounds 3] [--apart] [--json FILE]
+    python benchmarks/live.py --folder FOLDER [--pods 1024] [--steps 30] [--rounds 3] [--apart] [--round-trip MS]
 
 Starts the control plane of `tests/servers` (real API server, etcd, controllers, scheduler; kwok is the kubelet of
 every node), makes an Indexed Job of so many pods of 8 ranks that stopped (`live_world.py`), and in each round runs,
@@ -16,6 +16,8 @@ Then `gpufleet triage BUNDLE -o json`: the JSON but `target` has to be the same 
 the pod and node of every rank, and ends with 1 where something is wrong (a target that is missed is no error).
 With `--apart` the servers have one half of the cores and whoever asks them the other, as where the API server is
 another machine; without it all of them share the cores, and what a client computes the server has to wait for.
+With `--round-trip` whoever asks is so many milliseconds away (`round_trip.py`), as on-call is from the cluster: over
+loopback `kubectl` needs none of the five round trips that it makes for a log.
 Prints medians and whether the targets hold: the gathering at most 1.5 times curl's wall, and a twentieth of the loop.
 """
 
@@ -32,7 +34,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -228,7 +231,7 @@ def log_urls(world: World, offset: int) -> list[str]:
             found[about["name"]] = event["requestURI"]
     if len(found) != len(world.pods):
         raise SystemExit(f"{len(found)} logs of {len(world.pods)} were read")
-    return [f"{world.cluster.url}{path}" for path in found.values()]
+    return [f"{world.server}{path}" for path in found.values()]
 
 
 def curl(world: World, folder: Path, urls: Sequence[str]) -> tuple[float, int]:
@@ -356,6 +359,31 @@ def table(rounds: Sequence[Round]) -> dict[str, Any]:
     return found
 
 
+@contextmanager
+def _as_from_afar(world: World, folder: Path, milliseconds: float) -> Iterator[World]:
+    """The same world with a round trip between it and whoever asks it."""
+    if not milliseconds:
+        yield world
+        return
+    relays = []
+    urls = []
+    for url in (world.server, world.prometheus):
+        port = url.rpartition(":")[2].strip("/")
+        command = [sys.executable, str(HERE / "round_trip.py"), port, str(milliseconds)]
+        relay = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert relay.stdout is not None
+        urls.append(url.replace(f":{port}", f":{relay.stdout.readline().strip()}"))
+        relays.append(relay)
+    kubeconfig = folder / "kubeconfig-from-afar"
+    kubeconfig.write_text(world.kubeconfig.read_text().replace(world.server, urls[0]))
+    try:
+        yield replace(world, server=urls[0], prometheus=urls[1], kubeconfig=kubeconfig)
+    finally:
+        for relay in relays:
+            relay.terminate()
+            relay.wait()
+
+
 def _apart() -> None:
     """The servers to the first half of the cores; ourselves, and whom we start from here on, to the other."""
     cores = sorted(os.sched_getaffinity(0))
@@ -378,6 +406,7 @@ def main() -> None:
     parser.add_argument(
         "--apart", action="store_true", help="servers and clients on cores of their own"
     )
+    parser.add_argument("--round-trip", type=float, default=0.0, help="milliseconds")
     parser.add_argument("--json", type=Path, help="the numbers, for another program")
     options = parser.parse_args()
     folder: Path = options.folder.resolve()
@@ -389,7 +418,8 @@ def main() -> None:
         )
         if options.apart:
             _apart()
-        rounds = [measure(world, folder, number) for number in range(options.rounds)]
+        with _as_from_afar(world, folder, options.round_trip) as seen:
+            rounds = [measure(seen, folder, number) for number in range(options.rounds)]
         found = table(rounds)
     if options.json is not None:
         document = {"medians": found, "rounds": [asdict(one) for one in rounds]}

@@ -50,9 +50,11 @@ FRAMES = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What was made, and what is true of it. `place`: the node of each pod, by index."""
+    """What was made, and what is true of it. `place`: the node of each pod, by index; `server`: the URL by which
+    the API server is asked."""
 
     cluster: Cluster
+    server: str
     namespace: Namespace
     pods: tuple[str, ...]
     place: tuple[str, ...]
@@ -94,6 +96,7 @@ def made(folder: Path, count: int, told: Callable[[str], None], *, steps: int) -
         told("Prometheus is up")
         yield World(
             cluster=cluster,
+            server=cluster.url,
             namespace=namespace,
             pods=names,
             place=place,
