@@ -23,7 +23,7 @@ servers: ## Build test servers into a cache (Go 1.26; a quarter of an hour, once
 
 test: dev ## Build the test servers where Go is there; run the tests
 	@if command -v go >/dev/null; then $(PYTHON) tests/servers/build; fi
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal
 
 lint: dev ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff check

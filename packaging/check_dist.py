@@ -71,10 +71,15 @@ def sdist(path: Path) -> Iterator[str]:
     wanted = package() | set(shared().values())
     for name in IN_SDIST:
         files = [one for one in (ROOT / name).rglob("*") if one.is_file()] or [ROOT / name]
-        kept = (one for one in files if "__pycache__" not in one.parts)
+        kept = (one for one in files if not _is_cache(one.relative_to(ROOT)))
         wanted |= {str(one.relative_to(ROOT)) for one in kept}
     yield from (f"lacks {name}" for name in sorted(wanted - held))
     yield from (f"holds {name}" for name in sorted(held) if name.startswith("tests/"))
+
+
+def _is_cache(path: Path) -> bool:
+    """What tools leave beside the sources."""
+    return any(part == "__pycache__" or part.startswith(".") for part in path.parts)
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,21 @@ def closed_network() -> Iterator[None]:
     patch.undo()
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """New folders, side by side in one: pytest looks at all that it made before it names the next one."""
+    place = tmp_path_factory.mktemp("homes")
+    return (place / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def clean_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def clean_environment(monkeypatch: pytest.MonkeyPatch, homes: Iterator[Path]) -> None:
     """Nothing of the developer's shell reaches a test, and no test writes into their home."""
     for name in list(os.environ):
         if name.startswith(("GPUFLEET_", "KUBE")) or name in ("NO_COLOR", "LC_ALL", "LC_CTYPE"):
             monkeypatch.delenv(name)
-    home = tmp_path_factory.mktemp("home", numbered=True)
+    home = next(homes)
+    home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))

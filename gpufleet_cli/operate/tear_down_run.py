@@ -203,11 +203,9 @@ def _names(pods: Sequence[Pod]) -> tuple[str, ...]:
     return tuple(pod.name for pod in pods)
 
 
-def leaving(
-    pods: Callable[[], Sequence[Pod]], uids: frozenset[str | None], *, within_s: float = LEAVING_S
-) -> list[str]:
+def leaving(pods: Callable[[], Sequence[Pod]], uids: frozenset[str | None]) -> list[str]:
     """The pods that still stand a while after they were told to go; a kubelet that is dead ends none."""
-    wait = Deadline(within_s)
+    wait = Deadline(LEAVING_S)
     while True:
         left = [pod.name for pod in pods() if pod.state.uid in uids and pod.is_running]
         if not left or wait.is_over():

@@ -20,6 +20,7 @@ from servers.namespaces import Namespace
 from servers.running import wait_until
 
 from gpufleet_cli.cli import main
+from gpufleet_cli.operate import tear_down_run
 from live import cluster_stories as stories
 
 RBAC = Path(__file__).parents[2] / "deploy" / "rbac"
@@ -35,6 +36,8 @@ MAKERS: dict[str, tuple[Callable[..., object], str]] = {
     "pytorchjob": (jobs.pytorchjob, "training.kubeflow.org/job-name={}"),
     "pods": (jobs.plain_pods, "job-id={}"),
 }
+LEAVING_S = 4.0
+"""Most controllers do not run here, and the pods of their jobs stay: so long they are waited for."""
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 
@@ -139,6 +142,7 @@ def make(
     """`make("job")`: its pods run, on nodes of their own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GPUFLEET_NO_STATE")
+    monkeypatch.setattr(tear_down_run, "LEAVING_S", LEAVING_S)
 
     def made(kind: str) -> Gang:
         there = nodes.make(namespace, 3, gpus=2)
@@ -177,9 +181,9 @@ def replace_pod(gang: Gang, name: str) -> None:
 
 @contextmanager
 def meanwhile(
-    gang: Gang, then: Callable[[], object] | None, *, steps: bool = True
+    gang: Gang, then: Callable[[], object] | None, *, steps: bool = True, every_s: int = 15
 ) -> Iterator[None]:
-    """The first rank goes on stepping; once the evidence was gathered `then` happens, four times a minute."""
+    """The first rank goes on stepping; once the evidence was gathered `then` happens, each so many seconds."""
     over, happened = threading.Event(), threading.Event()
 
     def live() -> None:
@@ -189,7 +193,7 @@ def meanwhile(
             if steps:
                 append(gang, f"[rank0]: step {step} loss 2.31 lr 1.0e-04")
             waited += _is_gathered(gang)
-            if waited % 15 == 1 and then is not None:
+            if waited % every_s == 1 and then is not None:
                 then()
                 happened.set()
 

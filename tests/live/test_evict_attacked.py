@@ -13,6 +13,7 @@ import pytest
 from servers import jobs, nodes, other_jobs, pods
 from servers.jobs import Shape
 
+from gpufleet_cli.operate import second_look
 from live import cluster_stories as stories
 from live.evict_hands import Gang, Make, append, meanwhile
 
@@ -145,8 +146,11 @@ def test_it_says_that_it_has_finished_and_still_writes_its_model(make: Make) -> 
     refused(gang, "--no-collect", says="run")
 
 
-def test_the_log_of_the_rank_that_steps_cannot_be_read(make: Make) -> None:
-    """A kubelet that does not answer is no silence of the job."""
+def test_the_log_of_the_rank_that_steps_cannot_be_read(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kubelet that does not answer is no silence of the job, however long it is waited for."""
+    monkeypatch.setattr(second_look, "RHYTHM_S", 8.0)
     gang = make("pods")
     steps = list(stories.steps(0, 2, now(100), 40))
     give(gang, {0: steps, 1: [watchdog(2, 20)], 2: []})

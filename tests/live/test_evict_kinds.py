@@ -242,7 +242,7 @@ def test_a_checkpoint_that_prometheus_tells_of(make: Make, prometheus: Callable[
 
     with exporter(values) as there:
         url = prometheus((), targets=(there,), scrape_s=1)
-        with meanwhile(gang, next_one):
+        with meanwhile(gang, next_one, every_s=7):
             code, _, err = gang.evict(
                 *("--at-checkpoint", "--save", "kept", "--deadline", "300s", "--prometheus", url)
             )

@@ -17,7 +17,7 @@ from gpufleet_cli.live import access
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.deadline import Deadline
 from gpufleet_cli.live.pods import pods_of
-from gpufleet_cli.operate import tear_down_run
+from gpufleet_cli.operate import boundary, tear_down_run
 from gpufleet_cli.operate.writes import Writer
 from live import cluster_stories as stories
 from live.evict_hands import (
@@ -327,8 +327,11 @@ def test_a_marker_that_the_job_writes_is_a_boundary_too(make: Make) -> None:
     assert not gang.standing()
 
 
-def test_a_job_that_stops_stepping_while_it_is_waited_for_is_left_alone(make: Make) -> None:
-    """It is another matter now: 5, nothing touched, look again."""
+def test_a_job_that_stops_stepping_while_it_is_waited_for_is_left_alone(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is another matter now: 5, nothing touched, look again. Ten steps, here without the least of a minute."""
+    monkeypatch.setattr(boundary, "LEAST_STALL_S", 0.0)
     gang = make("job")
     gang.step()
     code, _, err = gang.evict("--at-checkpoint", "--no-collect", "--deadline", "300s")

@@ -22,6 +22,7 @@ from servers.metrics import Series, held, xid_series
 from servers.namespaces import Namespace
 
 from gpufleet_cli.cli import main
+from gpufleet_cli.live import http_source
 from live import cluster_stories as stories
 from live import planted
 from live.planted import b64, bodies, key_lines, word
@@ -311,7 +312,8 @@ def settings(folder: Path, context: str, prometheus: str, log_store: str) -> Non
 def night(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Night:
-    """State and cache are kept, in folders of the test's own."""
+    """State and cache are kept, in folders of the test's own. Services that refuse are asked again at once."""
+    monkeypatch.setattr(http_source, "FIRST_PAUSE_S", 0.01)
     monkeypatch.delenv("GPUFLEET_NO_STATE")
     for name in ("CACHE", "STATE", "CONFIG"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gpufleet_cli.live import http_source
 from live.fake_api import FakeApi
 from live.test_watch import Watched, job, kinds
 from live.test_watch import watched as watched  # a fixture of that file
@@ -96,9 +97,14 @@ def serve() -> Iterator[Callable[[Answer], str]]:
 
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_metrics_server_costs_the_metrics_alone(
-    name: str, fake: FakeApi, watched: Watched, serve: Callable[[Answer], str]
+    name: str,
+    fake: FakeApi,
+    watched: Watched,
+    serve: Callable[[Answer], str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The logs tell that the job steps: well, whatever the server says; nothing of its page is printed raw."""
+    monkeypatch.setattr(http_source, "FIRST_PAUSE_S", 0.01)
     job(fake)
     code, events, err = watched("--once", "--prometheus", serve(ODD[name]))
     assert 0 == code
@@ -111,9 +117,10 @@ def test_an_odd_metrics_server_costs_the_metrics_alone(
 def test_a_reader_who_is_gone_ends_the_watch_and_is_no_fault_of_ours(
     fake: FakeApi, fake_kubeconfig: Path, tmp_path: Path
 ) -> None:
-    """4 and one line: neither 0, which says that the job ended well, nor 1."""
+    """4 and one line: neither 0, which says that the job ended well, nor 1. The next thing to say is the stall."""
     job(fake)
     words = ["watch", "train", "-n", "ml", "--kubeconfig", str(fake_kubeconfig), "--poll", "1s"]
+    words += ["--watchdog-timeout", "8s"]
     with subprocess.Popen(
         [sys.executable, "-m", "gpufleet_cli", *words],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,12 +20,13 @@ from servers.jobs import Shape
 from servers.metrics import Series
 from servers.namespaces import Namespace
 from servers.pods import Line
+from servers.running import wait_until
 
 STEP = "training_last_step_timestamp_seconds"
 SAVED = "training_last_checkpoint_timestamp_seconds"
 PACE = "training_step_seconds"
 RANKS = 2
-SAMPLE_S = 5
+SAMPLE_S = 2
 SOON_S = 7
 
 
@@ -35,8 +36,8 @@ class Rhythm:
     there were so far; the next is due in a few seconds."""
 
     every_s: int = 120
-    save_s: int = 34
-    watchdog_s: int = 60
+    save_s: int = 14
+    watchdog_s: int = 24
     saves: int = 4
 
 
@@ -132,16 +133,37 @@ class Training:
         """A step each second, for so long."""
         end = time.time() + seconds
         while time.time() < end:
-            self.step += 1
-            self.step_at = time.time()
-            self.write(f"[rank0]: step {self.step} loss 2.31 lr 1.0e-04")
+            self._step_now()
             time.sleep(1.0)
 
-    def save(self, seconds: float) -> None:
-        """A checkpoint, during which no step is made."""
+    def _step_now(self) -> None:
+        self.step += 1
+        self.step_at = time.time()
+        self.write(f"[rank0]: step {self.step} loss 2.31 lr 1.0e-04")
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """A step each second meanwhile, however long that takes."""
+        over = threading.Event()
+
+        def go_on() -> None:
+            while not over.is_set():
+                self._step_now()
+                over.wait(1.0)
+
+        thread = threading.Thread(target=go_on, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def save(self, lasts_until: Callable[[], object]) -> None:
+        """A checkpoint, during which no step is made, that is done when this is so."""
         if self.announces:
             self.write(f"saving checkpoint at iteration {self.step:7d} to /ckpt")
-        time.sleep(seconds)
+        wait_until(lasts_until, "the save may end")
         self.saved_at = time.time()
         if self.announces:
             self.write(f"  successfully saved checkpoint from iteration {self.step:7d} to /ckpt")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gpufleet_cli.operate.watch import machine
+from gpufleet_cli.operate.watch import habits, machine
 from gpufleet_cli.operate.watch.model import (
     Habit,
     Look,
@@ -248,6 +248,60 @@ def test_a_pause_is_learnt_with_its_kind() -> None:
         (past,) = run(looks)[0].habit.pauses
         assert kind == past.kind
         assert 240.0 <= past.seconds <= 260.0
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "as-before"])
+def test_a_save_whose_end_the_log_shows_before_the_metrics_is_a_save(is_first: bool) -> None:
+    """The log says nothing of saves, and shows the next step before the scrape that tells the checkpoint. Neither that
+    pause nor the checkpoint explains a stall later on; also where its page came first."""
+    silent, before = Job(until_s=1000.0), Job(until_s=1000.0, saved_at_s=100.0)
+    steps = Job(until_s=1500.0)
+    saved = replace(steps, saved_at_s=1350.0)
+    habit = USUAL if is_first else replace(SAVES, save_every_s=1200.0)
+    looks = [
+        *(look(at, before.signs(at), silent.signs(at, "logs")) for at in range(900, 1360, 15)),
+        look(1365.0, before.signs(1365.0), steps.signs(1365.0, "logs")),
+        *(look(at, saved.signs(at), steps.signs(at, "logs")) for at in range(1380, 1500, 15)),
+    ]
+    state, told = run(looks, habit=habit)
+    assert {"save"} == {past.kind for past in state.habit.pauses}
+    assert ([Kind.STALLED] if is_first else []) == kinds(pages(told))
+    later = [look(at, saved.signs(at), steps.signs(at, "logs")) for at in range(1500, 1860, 15)]
+    state, told = run(later, state=state)
+    (stalled,) = pages(told)
+    assert stalled.quiet_s is not None and stalled.quiet_s <= 330.0
+    assert habits.is_unexplained(state, PLAN)
+
+
+def test_a_pause_without_a_save_in_it_keeps_no_name() -> None:
+    """A checkpoint minutes after it is another matter."""
+    silent, before = Job(until_s=1000.0), Job(until_s=1000.0, saved_at_s=100.0)
+    steps = Job(until_s=1e9)
+    early, saved = replace(steps, saved_at_s=100.0), replace(steps, saved_at_s=1400.0)
+    looks = [
+        *(look(at, before.signs(at), silent.signs(at, "logs")) for at in range(900, 1240, 15)),
+        *(look(at, early.signs(at), steps.signs(at, "logs")) for at in range(1255, 1410, 15)),
+        *(look(at, saved.signs(at), steps.signs(at, "logs")) for at in range(1410, 1500, 15)),
+    ]
+    assert ["none"] == [past.kind for past in run(looks)[0].habit.pauses]
+
+
+@pytest.mark.parametrize(
+    ("read_until", "is_proof"), [(1300.0, True), (1285.0, True), (1060.0, True), (1005.0, False)]
+)
+def test_a_log_that_is_not_read_when_the_stall_is_told_has_spoken_before(
+    read_until: float, is_proof: bool
+) -> None:
+    """Of a stall that the metrics tell: where the log was last read when steps were missing, nothing was open. Of a log
+    that was not read since nobody knows."""
+    job = Job(until_s=1000.0)
+    looks = [
+        look(at, *(job.signs(at, s) for s in ("metrics", "logs") if s == "metrics" or at <= read_until))
+        for at in range(900, 1320, 15)
+    ]  # fmt: skip
+    state, told = run(looks)
+    assert [Kind.STALLED] == kinds(pages(told))
+    assert is_proof == habits.is_unexplained(state, PLAN)
 
 
 def test_a_warm_up_as_before_pages_nobody() -> None:

@@ -114,17 +114,23 @@ def victoria_logs(tmp_path: Path) -> Iterator[Callable[[Iterable[Stream]], str]]
         yield start
 
 
-@pytest.fixture
-def object_store(tmp_path: Path) -> Iterator[Callable[[Mapping[str, bytes]], ObjectStore]]:
-    """`object_store({"dumps/0": b"..."})` starts an S3 store with these objects in its bucket."""
+@pytest.fixture(scope="session")
+def one_object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """The store of all tests of this process: a second or two of processor time to start."""
     require("moto_server")
-    with ExitStack() as stack:
+    with running_object_store(tmp_path_factory.mktemp("object-store")) as it:
+        yield it
 
-        def start(objects: Mapping[str, bytes]) -> ObjectStore:
-            folder = _new_folder(tmp_path, "object-store")
-            return stack.enter_context(running_object_store(folder, objects))
 
-        yield start
+@pytest.fixture
+def object_store(one_object_store: ObjectStore) -> Callable[[Mapping[str, bytes]], ObjectStore]:
+    """`object_store({"dumps/0": b"..."})` is an S3 store with these objects in its bucket, and with nothing else."""
+
+    def hold(objects: Mapping[str, bytes]) -> ObjectStore:
+        one_object_store.hold(objects)
+        return one_object_store
+
+    return hold
 
 
 def _new_folder(parent: Path, name: str) -> Path:

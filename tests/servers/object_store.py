@@ -25,12 +25,19 @@ class ObjectStore:
         """Store an object."""
         _put(f"{self.url}/{self.bucket}/{quote(key)}", content)
 
+    def hold(self, objects: Mapping[str, bytes]) -> None:
+        """These objects in the bucket, and nothing else anywhere."""
+        answer = urllib3.request("POST", f"{self.url}/moto-api/reset", retries=False)
+        if answer.status != 200:
+            raise RuntimeError(f"{self.url}: {answer.status} {answer.data!r}")
+        _put(f"{self.url}/{self.bucket}", b"")
+        for key, content in objects.items():
+            self.put(key, content)
+
 
 @contextmanager
-def running_object_store(
-    folder: Path, objects: Mapping[str, bytes] | None = None, *, bucket: str = "dumps"
-) -> Iterator[ObjectStore]:
-    """A store whose bucket holds these objects."""
+def running_object_store(folder: Path, *, bucket: str = "dumps") -> Iterator[ObjectStore]:
+    """A store that knows no bucket yet."""
     program = programs.find("moto_server")
     folder.mkdir(parents=True, exist_ok=True)
     (port,) = running.free_ports(1)
@@ -38,9 +45,6 @@ def running_object_store(
     try:
         running.launch(folder, "moto_server", [program, "-H", "127.0.0.1", "-p", str(port)])
         running.wait_ready(folder, "moto_server", lambda: _answers(made.url))
-        _put(f"{made.url}/{bucket}", b"")
-        for key, content in (objects or {}).items():
-            made.put(key, content)
         yield made
     finally:
         running.stop(folder, "moto_server")

@@ -105,7 +105,7 @@ def wait_until(ready: Callable[[], object], what: str, *, within_s: float = 60) 
         waited = time.monotonic() - began
         if waited > within_s:
             raise TimeoutError(f"not within {within_s:g} s: {what}")
-        time.sleep(min(0.05 + waited / 5, 1))  # a long wait is for much: asking costs, too
+        time.sleep(min(0.05 + waited / 10, 0.5))  # a long wait is for much: asking costs, too
 
 
 def wait_ready(

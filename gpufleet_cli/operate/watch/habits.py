@@ -13,8 +13,8 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from gpufleet_cli.operate.watch.model import SHOWN, Habit, Past, PauseKind, Plan, State
-from gpufleet_cli.reason.pauses import HABIT, LEAST_RHYTHM_S, RHYTHMS
+from gpufleet_cli.operate.watch.model import SHOWN, Habit, Past, PauseKind, Plan, State, Unnamed
+from gpufleet_cli.reason.pauses import BEFORE_ITS_STEP_S, HABIT, LEAST_RHYTHM_S, RHYTHMS
 
 MOST_PAUSES = 64
 MOST_PACES = 120
@@ -76,8 +76,20 @@ def limit(state: State, plan: Plan) -> Limit:
 
 
 def is_unexplained(state: State, plan: Plan) -> bool:
-    """Whether nothing is open, no save is due, and no habit has a part in this silence."""
-    return state.opens is None and not _save_is_due(state, plan) and not limit(state, plan).why
+    """Whether a log was read since its silence began that shows nothing open, no save is due, and no habit has a part
+    in it."""
+    if not _was_heard(state, plan) or state.opens is not None:
+        return False
+    return not _save_is_due(state, plan) and not limit(state, plan).why
+
+
+def _was_heard(state: State, plan: Plan) -> bool:
+    """Whether the log was read when steps were missing already: what it did not announce by then it will not. That the
+    read fails in the very look that tells the stall takes nothing away from it."""
+    if state.heard_s is None or state.moved_s is None:
+        return False
+    told_s = max(RHYTHMS * (state.habit.interval_s or 0.0), BEFORE_ITS_STEP_S)
+    return state.heard_s - state.moved_s >= min(told_s, plan.notice_s)
 
 
 def _kinds(state: State, plan: Plan) -> Iterable[tuple[PauseKind, str]]:
@@ -118,6 +130,14 @@ def usual_step_s(habit: Habit, stated_s: float | None = None) -> float | None:
 
 def with_pause(habit: Habit, past: Past) -> Habit:
     return replace(habit, pauses=(*habit.pauses, past)[-MOST_PAUSES:])
+
+
+def with_save_in(habit: Habit, pause: Unnamed) -> Habit:
+    """That pause was a save: as one without a name it would explain any silence."""
+    others = list(habit.pauses)
+    if pause.past in others:
+        others.remove(pause.past)
+    return replace(habit, pauses=(*others, Past("save", pause.past.seconds))[-MOST_PAUSES:])
 
 
 def with_gap(habit: Habit, seconds: float) -> Habit:

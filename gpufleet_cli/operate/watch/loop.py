@@ -304,7 +304,7 @@ class _Watch:
             attempt=None if self.state.subject is None else self.state.subject.number,
             budget_s=budget,
             timeout=self.numbers.timeout,
-            known=self._known(event, look),
+            known=self._known(event),
         )
         try:
             found = self.hands.investigate(inquiry)
@@ -334,17 +334,16 @@ class _Watch:
         is_lost = event.kind is Kind.CANNOT_SEE and self.state.moved_s is not None
         return is_lost and look.subject is not None
 
-    def _known(self, event: Event, look: Look) -> dict[str, object]:
-        """What the bundle should know and no log says. That progress stands still is proof where a log that is read
-        shows that nothing is open, no save is due, and the job has no such habit."""
+    def _known(self, event: Event) -> dict[str, object]:
+        """What the bundle should know and no log says. That progress stands still is proof where a log that was read
+        since shows that nothing is open, no save is due, and the job has no such habit."""
         told: dict[str, object] = {"name": self.found.name, "namespace": self.found.namespace}
         told["watchdog_timeout_seconds"] = self.numbers.timeout.value
         every = self.numbers.plan.checkpoint_interval_s or self.state.habit.save_every_s
         if every is not None:
             told["checkpoint_interval_seconds"] = every
-        is_read = any(one.source == "logs" for one in look.signs)
         unexplained = habits.is_unexplained(self.state, self.numbers.plan)
-        if event.kind is Kind.STALLED and is_read and unexplained:
+        if event.kind is Kind.STALLED and unexplained:
             told["state"] = "stalled"
         return told
 

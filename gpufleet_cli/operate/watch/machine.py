@@ -23,6 +23,7 @@ from gpufleet_cli.operate.watch.model import (
     Signs,
     State,
     Subject,
+    Unnamed,
     Voice,
 )
 from gpufleet_cli.operate.watch.telling import Told, event
@@ -169,7 +170,7 @@ def _progress(state: State, look: Look, plan: Plan) -> Told:
     kind = _kind(state, look.signs)
     state = replace(state, marks=_merged(state.marks, look.signs))
     if any(one.source == "logs" for one in look.signs):
-        state = replace(state, opens=_opens(look.signs))
+        state = replace(state, opens=_opens(look.signs), heard_s=look.now_s)
     state = replace(state, voices=_voices(state.voices, look, moved))
     steps = [one.step for one in (moved or look.signs) if one.step is not None]
     if first:
@@ -259,10 +260,14 @@ def _moved(
     if kind == "none" and habits.is_starting(state):
         kind = "start"
     is_pause = sure > rhythm or (kind == "start" and sure > LEAST_RHYTHM_S)
+    unnamed = state.unnamed
     if not is_pause or (habit.interval_s is None and kind != "start"):
         habit = habits.with_gap(habit, sure)
-    elif not (was == "stalled" and kind == "none"):  # a stall is no habit
-        habit = habits.with_pause(habit, Past(kind, sure))
+    else:
+        past = Past(kind, sure)
+        unnamed = Unnamed(state.moved_s, at_s, past) if kind == "none" else None
+        if not (was == "stalled" and kind == "none"):  # a stall is no habit
+            habit = habits.with_pause(habit, past)
     after = replace(
         state,
         moved_s=at_s,
@@ -271,6 +276,7 @@ def _moved(
         step=last_step,
         mode="stepping",
         habit=habit,
+        unnamed=unnamed,
         stalled_ns=None,
         saved_at_move_ns=_saved_ns(look.signs, state.saved_ns),
     )

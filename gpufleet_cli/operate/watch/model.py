@@ -42,6 +42,14 @@ class Past(NamedTuple):
     seconds: float
 
 
+class Unnamed(NamedTuple):
+    """A pause that was over before anything told what it was, from and to a moment."""
+
+    from_s: float
+    to_s: float
+    past: Past
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habit:
     """How the job usually goes. `interval_s`: between two signs of a step that can be seen; `paces`: seconds a step."""
@@ -112,7 +120,8 @@ class State:
     `moved_s`: when the last step was made, `seen_s`: when a look last saw that it had moved, or first saw the job. Their
     difference is what somebody else's clock says. `stalled_ns`: our wall clock when the stall began. `failed_s`: when a
     failure was seen, `goes_on`: a step was made after it. `from_start`: the run was watched before its first step;
-    `moves`: looks that saw a new step of it.
+    `moves`: looks that saw a new step of it. `heard_s`: when a log that tells steps was last read. `unnamed`: the last
+    pause, where nothing told yet what it was.
     """
 
     began_s: float
@@ -130,6 +139,8 @@ class State:
     saved_at_move_ns: int | None = None
     saved_before_s: float | None = None
     opens: PauseKind | None = None
+    heard_s: float | None = None
+    unnamed: Unnamed | None = None
     habit: Habit = Habit()
     stalled_ns: int | None = None
     slow_since_s: float | None = None

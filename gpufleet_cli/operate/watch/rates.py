@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpufleet_cli.operate.watch import habits
-from gpufleet_cli.operate.watch.model import Look, Plan, State
+from gpufleet_cli.operate.watch.model import Look, Plan, Signs, State
 from gpufleet_cli.operate.watch.telling import Told, event
 from gpufleet_cli.render.layout import duration
 from gpufleet_cli.watch_card import Kind
@@ -28,7 +28,21 @@ def saves(state: State, look: Look, plan: Plan) -> Told:
     if old is not None and new is not None and new - old > habits.SAVE_APART_S * NS:
         habit = habits.with_save(state.habit, (new - old) / NS)
         state = replace(state, habit=habit)
+    if new is not None and new != old:
+        state = _named(state, look, told, plan)
     return replace(state, saved_ns=told.saved_ns, saved_before_s=told.saved_before_s), []
+
+
+def _named(state: State, look: Look, told: Signs, plan: Plan) -> State:
+    """A log shows the step that ends a pause before the metrics, scraped later, show the checkpoint made in it."""
+    pause = state.unnamed
+    if pause is None or told.age_s is None or told.saved_before_s is None:
+        return state
+    saved_s = look.now_s - told.age_s - told.saved_before_s
+    slack = plan.poll_s + habits.SAME_MOMENT_S
+    if not pause.from_s - slack <= saved_s <= pause.to_s + slack:
+        return state
+    return replace(state, unnamed=None, habit=habits.with_save_in(state.habit, pause))
 
 
 def lateness(state: State, look: Look, plan: Plan) -> Told:
