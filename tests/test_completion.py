@@ -111,14 +111,14 @@ def test_what_a_run_met_is_added(kept: dict[str, str]) -> None:
     name_cache.remember(Way(), None, Names(nodes=["gpu-node-3"]))  # type: ignore[arg-type]
     found = ["gpu-node-2", "gpu-node-3", "gpu-node-10"]
     assert found == names(kept, "gpufleet node gpu")
-    name_cache.remember(Way(), None, Names(nodes=["b"]), whole=True)  # type: ignore[arg-type]
+    name_cache.remember(Way(), None, Names(nodes=["b"]), whole=name_cache.KINDS)  # type: ignore[arg-type]
     assert ["b"] == names(kept, "gpufleet node ")
 
 
 def test_names_that_a_shell_would_run_are_not_kept(kept: dict[str, str]) -> None:
     """What a server calls its objects never reaches an eval."""
     bad = Names(nodes=["a;id", "$(id)", "`id`", "-x", "a'b", "a\tb", "a\nb"])
-    name_cache.remember(Way(), None, bad, whole=True)  # type: ignore[arg-type]
+    name_cache.remember(Way(), None, bad, whole=name_cache.KINDS)  # type: ignore[arg-type]
     assert [] == names(kept, "gpufleet node ")
 
 
