@@ -13,7 +13,7 @@ import msgspec
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.gang_card import Gangs, MarkedNode
-from gpufleet_cli.live import find_job, gang_nodes, gang_view, kinds, log_depth, threads
+from gpufleet_cli.live import gang_nodes, gang_view, kinds, log_depth, served_kinds, threads
 from gpufleet_cli.live.answers import LogRead, read_log
 from gpufleet_cli.live.api import Api, Listed
 from gpufleet_cli.live.gang_view import Group, Made
@@ -157,7 +157,7 @@ def _pods(api: Api, path: str, missing: list[Missing], *, is_all: bool) -> list[
 def job_objects(api: Api, where: str, missing: list[Missing]) -> list[Made]:
     """The objects of all kinds of job that the server has."""
     try:
-        served = find_job.served(api, kinds.KINDS)
+        served = served_kinds.served(api, kinds.KINDS)
     except SourceError as exc:
         missing.append(Missing(what="the objects of the jobs", why=exc.message))
         return []
