@@ -560,7 +560,8 @@ class DumpPlace:
     """Where a container's Flight Recorder dumps land: `prefix` and the rank's number, in the container.
 
     `volume`: the pod's volume that holds them, None for the container's own layer. `below`: the prefix
-    within the volume, None where the spec does not tell it. `image`: the container's.
+    within the volume, None where the spec does not tell it. `image`: the container's. `is_closed`: nothing can be
+    written there, by the spec (a read-only root or mount).
     """
 
     prefix: str
@@ -570,6 +571,7 @@ class DumpPlace:
     host_path: str | None = None
     claim: str | None = None
     below: str | None = None
+    is_closed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

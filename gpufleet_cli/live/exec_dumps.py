@@ -100,6 +100,8 @@ def _read(
             sink.add_bytes(dump.kept_as, heard.data, pod=dump.pod.name, read_from=dump.path)
         else:
             why = heard.failed or EMPTY
+            if why == NO_FILE and dump.place.is_closed:
+                why = dump_copy.CLOSED
             refused[why.replace(dump.path, "the file")].append((dump.rank, _still_at(dump, why)))
     for dump in wanted:
         if dump.rank not in done:
@@ -161,6 +163,9 @@ def why_not(pod: Pod) -> str | None:
 def _still_at(dump: Dump, why: str) -> str:
     """Where the file still lies when exec cannot fetch it; empty where no node shows it. The command that
     copies it stands in the report, for the ranks whose dump would settle the verdict."""
-    if why in (NO_FILE, EMPTY) or dump_copy.command(dump.pod.state, dump.rank, dump.place) is None:
+    if (
+        why in (NO_FILE, EMPTY, dump_copy.CLOSED)
+        or dump_copy.command(dump.pod.state, dump.rank, dump.place) is None
+    ):
         return ""
     return f"it lies on the volume {dump.place.volume} of {dump.pod.name}, on {dump.pod.state.node}"

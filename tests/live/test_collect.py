@@ -445,3 +445,57 @@ def test_interrupted_look_tells_what_it_has(
     assert 130 == status
     assert json.loads(out)
     assert "gpufleet: interrupted" == err.splitlines()[-1]
+
+
+def test_dumps_of_a_folder_or_a_prefix(
+    fake: FakeApi,
+    collect: Any,
+    fake_kubeconfig: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A mounted place is named as torch's own setting names it, or by its folder, `~` too; doctor agrees."""
+    job(fake)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    kept = tmp_path / "run7"
+    kept.mkdir()
+    for name in ("rank_0", "rank_1", "other_0"):
+        (kept / name).write_bytes(b"\x80\x04}." + name.encode())
+    for number, (place, names) in enumerate(
+        ((f"{kept}/rank_", {"rank_0", "rank_1"}), ("~/run7", {"rank_0", "rank_1", "other_0"}))
+    ):
+        done = collect("train", "--dumps", place, to=f"bundle{number}")
+        assert {f"dumps/{name}" for name in names} == {
+            one for one in done.manifest["files"] if one.startswith("dumps/")
+        }
+        main(["doctor", "--dumps", place, "-o", "json", "--kubeconfig", str(fake_kubeconfig)])
+        assert f"{len(names)} files now" in capsys.readouterr().out
+    nothing = collect("train", "--dumps", f"{kept}/none_", to="bundle2")
+    assert (4, True) == (nothing.code, "no such folder of Flight Recorder dumps" in nothing.err)
+
+
+def test_a_root_that_is_read_only_holds_no_dump(fake: FakeApi, collect: Any) -> None:
+    """Said as the reason, once the file was looked for; `/dev/shm` may be written all the same."""
+    env = {"TORCH_FR_DUMP_TEMP_FILE": "/dumps/rank_", "NODE_RANK": "0"}
+    job(fake, 2, env=env)
+    for one in fake.collections[PODS]:
+        one["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
+        fake.files[one["metadata"]["name"], "trainer"] = {}
+    fake.collections[PODS][1]["spec"]["containers"][0]["env"] = [
+        {"name": "TORCH_FR_DUMP_TEMP_FILE", "value": "/dev/shm/rank_"},
+        {"name": "NODE_RANK", "value": "1"},
+    ]
+    missing = collect("train").missing
+    assert "read-only by the pod's spec" in missing["Flight Recorder dump of rank 0"]
+    assert "no such file" in missing["Flight Recorder dump of rank 1"]
+
+
+def test_the_server_is_told_with_its_version(fake: FakeApi, collect: Any) -> None:
+    """Which programs made the bundle, and which server it was made from."""
+    job(fake)
+    manifest = collect("train").manifest
+    assert ("v1.34.4", {"gpufleet", "python"}) == (
+        manifest["server_version"],
+        set(manifest["tools"]),
+    )

@@ -182,6 +182,10 @@ def test_what_the_recorder_would_leave() -> None:
         [pod({"nfs": {}}, **{**GOOD, "TORCH_NCCL_DUMP_ON_TIMEOUT": ""})]
     )
     assert (True, "not in the spec" in elsewhere.what) == (elsewhere.ok, True)
+    closed = fake_api.pod("train-0", env=GOOD)
+    closed["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
+    told = doctor_job.recorder(pods_of([closed]))
+    assert (False, doctor_job.DUMPS) == (told.ok, told.would_lack)
     mixed = doctor_job.recorder([pod({"nfs": {}}, **GOOD), pod(None, **GOOD)])
     assert (False, True) == (mixed.ok, mixed.what.startswith("1 of 2 pods: "))
 
