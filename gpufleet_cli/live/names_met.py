@@ -9,6 +9,7 @@ from gpufleet_cli.live import node_gangs, node_look
 from gpufleet_cli.live.answers import why_not
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.name_cache import KINDS, Names
+from gpufleet_cli.live.pods import pods_of
 from gpufleet_cli.live.troubles import hint_of
 from gpufleet_cli.node_card import Missing, NodeCard
 from gpufleet_cli.parsers import json_documents as js
@@ -34,7 +35,7 @@ def everywhere(api: Api) -> tuple[Names, frozenset[str], tuple[Missing, ...]]:
     pods = node_look.pods_with_gpus(lists["job"].items)
     if lists["job"].answer.status == 403:  # whoever may read some namespaces has jobs there
         found = node_look.by_namespace(api, {})[0]
-        pods = [pod for pod in node_look.pods_of(found) if pod.state.gpus]
+        pods = [pod for pod in pods_of(found) if pod.state.gpus]
     if len(missing) == len(KINDS) and not pods:
         raise SourceError(
             f"no names could be fetched: {missing[0].why}", hint=hint_of(missing[0].why)
