@@ -581,7 +581,8 @@ class PodState:
     `rendezvous` is "static" when the spec fixes the node rank, "c10d" when torchrun's agents sort
     themselves and `node_rank` is no more than a guess. `nproc` is processes per pod as the spec says, `nnodes` how many
     such pods there are.
-    `attempt` is the controller's restart attempt. `terminating`: asked to go, still there.
+    `attempt` is the controller's restart attempt. `terminating`: asked to go, still there. `sorts_as`: the host name
+    by which torchrun's agents are put in order, where they are.
     """
 
     name: str
@@ -611,6 +612,7 @@ class PodState:
     hostname: str | None = None
     terminating: bool = False
     dumps: DumpPlace | None = None
+    sorts_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
