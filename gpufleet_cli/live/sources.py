@@ -51,7 +51,9 @@ def rights_for(
     wanted = rights.to_read_a_job(namespace, many_nodes=many_nodes)
     if dumps is None or dumps.value.startswith("exec:"):
         wanted += rights.to_exec(namespace)
-    return wanted if prometheus is not None else wanted + rights.to_find_services()
+    if prometheus is None:
+        return wanted + rights.to_find_services()
+    return wanted + rights.to_reach(prometheus.value, stores.XIDS)
 
 
 def _watchdog(options: LiveOptions, file_s: float | None) -> capture.Watchdog:

@@ -19,6 +19,7 @@ from gpufleet_cli.live import (
     metrics,
     node_past,
     node_watch,
+    rights,
 )
 from gpufleet_cli.live.answers import why_not
 from gpufleet_cli.live.api import Api
@@ -38,7 +39,7 @@ from gpufleet_cli.live.node_look import XidHistory
 from gpufleet_cli.live.node_watch import NodeWatch
 from gpufleet_cli.live.pods import Attempt
 from gpufleet_cli.live.service_access import secrets_of
-from gpufleet_cli.live.service_ref import service_ref
+from gpufleet_cli.live.service_ref import ServiceRef, service_ref
 from gpufleet_cli.live.service_words import Response
 from gpufleet_cli.node_card import Missing
 from gpufleet_cli.parsers import json_documents as js
@@ -58,19 +59,25 @@ def opened(api: Api, place: str, access: Access) -> Iterator[tuple[Fetch, str]]:
     """A store by URL, or as `svc:...` through the API server; with the name that gaps give it."""
     service = service_ref(place)
     if service is not None:
-        yield Patient(through_api_server(service, partial(_ask, api)), api.deadline), str(service)
+        ask = partial(_ask, api, service)
+        yield Patient(through_api_server(service, ask), api.deadline), str(service)
         return
     with Connection(place, access, api.deadline) as connection:
         yield Patient(connection.fetch, api.deadline), connection.shown
 
 
-def _ask(api: Api, path: str, params: Params) -> Response:
+def _ask(api: Api, service: ServiceRef, path: str, params: Params) -> Response:
     query = urlencode(params, doseq=True)
     answer = api.get(
         f"{path}?{query}" if query else path, timeout_s=ASK_S, kind="services/proxy", tries=1
     )
     if answer.status == 0:
         raise Lost(answer.failed or "no answer from the API server")
+    if answer.status == 403 and "services/proxy" in answer.message:
+        raise SourceError(
+            f"{service}: not allowed: needs get on services/proxy in {service.namespace}",
+            hint=rights.grant_of(service.namespace, service.target, "--user=USER"),
+        )
     return answer.status, answer.headers, answer.body
 
 
