@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpufleet_cli.errors import GpufleetError
-from gpufleet_cli.live import doctor_job, folder_files, gather, object_dumps, shared_files, sources
+from gpufleet_cli.live import doctor_job, folder_files, gather, object_dumps, shared_files
 from gpufleet_cli.live.doctor_job import DUMPS
 from gpufleet_cli.live.doctor_stores import Way
 from gpufleet_cli.live.find_job import Job
@@ -70,7 +70,6 @@ def _shared(way: Way, location: str, said_by: str, job: Job | None) -> SourceChe
     attempt = job.attempts[-1] if job is not None and job.attempts else None
     ranks = gather.world_size(job, attempt) if job is not None and attempt is not None else None
     try:
-        sources.sources_for(way.options, way.context)
         place = shared_files.place_of(location)
         package = shared_files.lacking(location)
         if package is not None:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpufleet_cli import dump_copy
-from gpufleet_cli.errors import UsageError
 from gpufleet_cli.facts import DumpPlace
 from gpufleet_cli.live import dump_gaps, exec_socket, threads
 from gpufleet_cli.live.answers import LATE
@@ -51,7 +50,9 @@ def gather(
 ) -> None:
     """The dumps of all ranks. `stated`: the prefix of `--dumps exec:PREFIX`, else the pods' own."""
     if stated is not None and not stated.startswith("/"):
-        raise UsageError(f"--dumps exec:{stated}: the prefix is an absolute path in the container")
+        odd = f"exec:{stated}: the prefix is no absolute path in the container"
+        sink.gap("Flight Recorder dumps of all ranks", odd, dump_gaps.SETTLES)
+        return
     refused: dict[str, list[tuple[int | None, str]]] = defaultdict(list)
     wanted: list[Dump] = []
     for pod in attempt.pods:

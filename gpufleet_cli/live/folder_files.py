@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpufleet_cli.errors import TargetError
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.find_job import Job
@@ -23,9 +22,11 @@ def gather(
     try:
         root, paths = files_of(folder)
     except OSError as exc:
-        raise TargetError(f"{folder}: {(exc.strerror or 'cannot be read').lower()}") from exc
+        sink.gap(f"{what} in {folder}", (exc.strerror or "cannot be read").lower(), what)
+        return
     if root is None:
-        raise TargetError(f"{folder}: no such folder of {what}, and no file begins so")
+        sink.gap(f"{what} in {folder}", "no such folder, and no file begins so", what)
+        return
     count = 0
     for path in paths:
         if api.deadline.is_over() or count >= MOST_FILES:

@@ -26,6 +26,7 @@ from gpufleet_cli.live import (
     rights,
     sources,
     troubles,
+    typed_places,
 )
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
@@ -57,6 +58,7 @@ class LiveOptions:
     prometheus: str | None = None
     log_store: str | None = None
     kernel_logs: str | None = None
+    place_option: str = "--to"
     keeps: bool = True
     """The bundle stays where it is, so that a second run can go on with it."""
     capture: bool = False
@@ -97,6 +99,8 @@ def _few_collections() -> Iterator[None]:
 @_few_collections()
 def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     """Gather what is asked for into `place`: a folder, or one file by its name."""
+    typed_places.check(options)
+    pack.refuse_others(place, options.place_option)
     deadline = Deadline(options.deadline_s)
     api, job = _found(options, deadline, hooks.say)
     attempt = _attempt(api, job, options, hooks.say)

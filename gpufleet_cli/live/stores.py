@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from gpufleet_cli import settings_file
-from gpufleet_cli.errors import SourceError
+from gpufleet_cli.errors import GpufleetError, SourceError
 from gpufleet_cli.live import (
     known_services,
     log_store,
@@ -143,7 +143,7 @@ def gather_lost_logs(
     settles = "their last lines"
     try:
         addresses = _log_stores(api, None if chosen is None else chosen.value)
-    except SourceError as exc:
+    except GpufleetError as exc:
         sink.gap(what, exc.message, settles)
         return
     if not addresses:

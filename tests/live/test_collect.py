@@ -499,3 +499,59 @@ def test_the_server_is_told_with_its_version(fake: FakeApi, collect: Any) -> Non
         manifest["server_version"],
         set(manifest["tools"]),
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "typed", "code", "told"),
+    [
+        ("--prometheus", "prometheus:9090", 2, "no http or https URL and no service"),
+        ("--prometheus", "svc:monitoring", 2, "svc:NAMESPACE/NAME:PORT"),
+        ("--log-store", "https://loki", 2, "loki+URL or victorialogs+URL"),
+        ("--log-store", "loki+nowhere", 2, "no http or https URL"),
+        ("--kernel-logs", "/no/such/folder", 4, "no such folder of kernel logs"),
+        ("--dumps", "exec:relative_", 2, "an absolute path in the container"),
+        ("--dumps", "ftp2://x/y", 2, "ftp2"),
+        ("--dumps", "/no/such/folder", 4, "no such folder of Flight Recorder dumps"),
+    ],
+)
+def test_a_slip_in_a_place_costs_no_look(
+    fake: FakeApi, collect: Any, option: str, typed: str, code: int, told: str
+) -> None:
+    """Said before anything is asked of the cluster; out of the environment it costs its own source alone."""
+    job(fake)
+    done = collect("train", option, typed)
+    assert (code, "") == (done.code, done.out)
+    assert told in done.err
+    assert [] == fake.asked
+
+
+def test_a_wrong_place_in_the_environment_is_a_gap(
+    fake: FakeApi, collect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of all jobs: the look goes on without that source."""
+    job(fake)
+    del fake.logs["train-1", "trainer"]
+    for variable in ("GPUFLEET_PROMETHEUS", "GPUFLEET_LOG_STORE", "GPUFLEET_DUMPS"):
+        monkeypatch.setenv(variable, "/nowhere")
+    done = collect("train")
+    assert 3 == done.code, done.err
+    missing = done.missing
+    assert "no http or https URL" in missing["metrics of the GPUs"]
+    assert "names no log store" in missing["logs of 1 pods that the cluster did not give"]
+    assert "no such folder" in missing["Flight Recorder dumps in /nowhere"]
+    monkeypatch.setenv("GPUFLEET_DUMPS", "exec:relative_")
+    assert (
+        "no absolute path" in collect("train", to="b").missing["Flight Recorder dumps of all ranks"]
+    )
+    monkeypatch.setenv("GPUFLEET_DUMPS", "s3://me:secret@bucket/x")
+    assert "credentials do not belong" in str(collect("train", to="c").missing)
+
+
+def test_one_file_of_another_kind_is_refused(fake: FakeApi, collect: Any) -> None:
+    """A folder called incident.zip would be a surprise."""
+    job(fake)
+    for name in ("incident.zip", "incident.tar"):
+        done = collect("train", to=name)
+        assert (2, False) == (done.code, done.place.exists())
+        assert "--to" in done.err
+        assert "one file is written as .tar.gz or .tar.zst" in done.err
