@@ -16,6 +16,7 @@ from gpufleet_cli.errors import GpufleetError, SourceError, TargetError
 from gpufleet_cli.live import (
     bundle_writer,
     choose_attempt,
+    gone_pods,
     groups,
     name_cache,
     names_met,
@@ -25,6 +26,7 @@ from gpufleet_cli.live import (
     reach,
     rights,
     sources,
+    stores,
     troubles,
     typed_places,
 )
@@ -201,10 +203,13 @@ def _found(options: LiveOptions, deadline: Deadline, say: Callable[[str], None])
         raise type(exc)(both, hint=exc.hint) from exc
     if not job.attempts and queues.is_held(api, job):
         return api, replace(job, attempts=(queues.NONE_YET,))
+    if not job.attempts and stores.has_log_store(api, options.log_store):
+        say(f"{job.shown} has no pods any more: a log store may have what they wrote")
+        return api, replace(job, attempts=(gone_pods.attempt_of(job),))
     if not job.attempts:
         raise TargetError(
             f"{job.shown} has no pods in {api.access.context or api.access.server}",
-            hint="they are gone, or were never made: see its events with kubectl describe",
+            hint="gone, or never made: kubectl describe has its events; --log-store what they wrote",
         )
     return api, job
 

@@ -12,6 +12,7 @@ import msgspec
 from gpufleet_cli import settings_file
 from gpufleet_cli.errors import GpufleetError, SourceError
 from gpufleet_cli.live import (
+    gone_pods,
     known_services,
     log_store,
     log_stores,
@@ -131,8 +132,8 @@ def gather_lost_logs(
     file: SettingsFile,
 ) -> None:
     """Logs of the gang's pods that the cluster no longer has, from a log store."""
-    pods, prefixes = _lost(job, attempt, sink)
-    if not pods and not prefixes:
+    pods, are_gone = _lost(job, attempt, sink)
+    if not pods and not are_gone:
         return
     context = file.of(api.access.context)
     chosen = choose("log_store", flag=flag, file=file, context=api.access.context)
@@ -151,7 +152,11 @@ def gather_lost_logs(
         return
     start_ns, end_ns = _window(api, attempt)
     wanted = log_store.Wanted(
-        namespace=job.namespace, start_ns=start_ns, end_ns=end_ns, pods=pods, pod_prefixes=prefixes
+        namespace=job.namespace,
+        start_ns=min(max(start_ns, gone_pods.began_ns(job, attempt) or 0), end_ns),
+        end_ns=end_ns,
+        pods=pods,
+        pod_names=gone_pods.names(job) if are_gone else None,
     )
 
     def asked(kind: str) -> Callable[[Fetch, str], Gathered]:
@@ -163,6 +168,15 @@ def gather_lost_logs(
     found = _first(api, tries, sink, what, settles)
     for path, data in () if found is None else found.files:
         sink.add_log(path, data)
+
+
+def has_log_store(api: Api, flag: str | None) -> bool:
+    """Whether a log store is named, or one is among the Services."""
+    chosen = choose("log_store", flag=flag, file=settings_file.load(), context=api.access.context)
+    try:
+        return chosen is not None or bool(candidates(api, ("loki", "victorialogs")))
+    except SourceError:
+        return False
 
 
 def _log_stores(api: Api, stated: str | None) -> list[log_store.StoreAddress]:
@@ -281,14 +295,11 @@ def _metrics(api: Api, flag: str | None) -> tuple[node_past.Opened, str | None] 
     return partial(opened, api, place, context.access), context.matchers
 
 
-def _lost(
-    job: Job, attempt: Attempt, sink: BundleWriter
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Pods of the attempt without a log in the bundle; the name's beginning where pods are gone too."""
+def _lost(job: Job, attempt: Attempt, sink: BundleWriter) -> tuple[tuple[str, ...], bool]:
+    """Pods of the attempt without a log in the bundle, and whether there were others that are gone."""
     had = {part for path in sink.files if path.endswith(".log") for part in path.split("/")}
     pods = tuple(
         pod.name for pod in attempt.pods if pod.state.scheduled is not False and pod.name not in had
     )
     held = [pod for pod in attempt.pods if pod.state.gpus] or list(attempt.pods)
-    is_short = job.gang is not None and len(held) < job.gang
-    return pods, (f"{job.name}-",) if is_short else ()
+    return pods, not held or (job.gang is not None and len(held) < job.gang)
