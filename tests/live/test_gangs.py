@@ -166,6 +166,23 @@ def test_objects_of_the_own_namespace_where_not_all_may_be_listed(
     }
 
 
+def test_a_group_of_pods_is_named_by_its_label(
+    fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Plain pods that Kueue admits together: what is printed to type next finds them."""
+    labels = {"kueue.x-k8s.io/pod-group-name": "run7"}
+    dead = {"terminated": {"exitCode": 1, "finishedAt": ago(2)}}
+    for name, state in (("run7-a", None), ("run7-b", dead)):
+        fake.add(
+            "/api/v1/namespaces/ml/pods",
+            fake_api.pod(name, labels=labels, state=state, node=f"n-{name}"),
+        )
+    main(["--kubeconfig", str(fake_kubeconfig)])
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if "gpufleet triage" in one]
+    assert "gpufleet triage -l kueue.x-k8s.io/pod-group-name=run7 -n ml" == line.strip()
+    assert main([*line.split()[1:], "--kubeconfig", str(fake_kubeconfig)]) in (0, 3)
+
+
 def test_nothing_to_read_is_four(
     fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
