@@ -175,7 +175,12 @@ def _job(way: Way) -> tuple[Job | None, list[SourceCheck]]:
     options = way.options
     if way.api is None or (options.target is None and options.selector is None):
         return None, []
-    wanted = Wanted(target=options.target, selector=options.selector, namespace=options.namespace)
+    wanted = Wanted(
+        target=options.target,
+        selector=options.selector,
+        namespace=options.namespace,
+        is_whole=True,
+    )
     try:
         job = find_job.find(way.api, wanted)
     except GpufleetError as exc:

@@ -51,11 +51,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What was asked for: NAME, KIND/NAME or a selector; `namespace` None: every readable one."""
+    """What was asked for: NAME, KIND/NAME or a selector; `namespace` None: every readable one. `is_whole`: a bare
+    name of a part (a Job of a JobSet) means the job that it is of."""
 
     target: str | None
     selector: str | None
     namespace: str | None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,22 @@ def find(api: Api, wanted: Wanted) -> Job:
     candidates, refused = _look(api, served(api, searched), name, wanted.namespace)
     if not candidates and not word and not refused:
         return _of_workload(api, name, wanted)
-    return _job(api, _choose(candidates, name, wanted, refused, _where(api)))
+    chosen = _choose(candidates, name, wanted, refused, _where(api))
+    return _job(api, _top(api, chosen) if wanted.is_whole and not word else chosen)
+
+
+def _top(api: Api, part: _Candidate) -> _Candidate:
+    """The highest job above a Job or JobSet; itself where that is it, or cannot be read."""
+    for _ in range(MOST_HOPS):
+        typed, owner, _ = _controller(part.found)
+        kind = kinds.kind_of(*typed.split("|")) if typed else None
+        if kind is None or part.kind.kind not in ("Job", "JobSet"):
+            break
+        answer = api.get(kinds.path_of(typed, part.namespace, owner), kind="owner")
+        if not answer.ok:
+            break
+        part = _Candidate(kind=kind, found=js.mapping(_decoded(answer.body)))
+    return part
 
 
 def _where(api: Api) -> str:

@@ -192,7 +192,12 @@ def finished(
 
 def _found(options: LiveOptions, deadline: Deadline, say: Callable[[str], None]) -> tuple[Api, Job]:
     """The job that is meant; where there is none, both looks are named."""
-    wanted = Wanted(target=options.target, selector=options.selector, namespace=options.namespace)
+    wanted = Wanted(
+        target=options.target,
+        selector=options.selector,
+        namespace=options.namespace,
+        is_whole=True,
+    )
     try:
         api = _connected(options, deadline, say)
         job = find(api, wanted)

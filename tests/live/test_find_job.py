@@ -95,6 +95,26 @@ def test_a_part_is_not_another_job(fake: FakeApi, api: Api) -> None:
     assert "JobSet" == found.kind.kind
 
 
+def test_a_bare_name_of_a_part_means_the_whole(fake: FakeApi, api: Api) -> None:
+    """What `kubectl get jobs` shows of a JobSet; with its kind it is what was typed, and so it is for evict."""
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "train"}
+    owners = [{**owner, "uid": "uid-ml-train", "controller": True}]
+    fake.add(JOBSETS.format("ml"), named("train"))
+    fake.add(JOBS.format("ml"), named("train-w-0", meta={"ownerReferences": owners}))
+    labels = {JOB_NAME: "train-w-0"}
+    pods(fake, SET_NAME, "train", 2, labels=labels)
+
+    def shown(target: str, *, is_whole: bool) -> str:
+        asked = Wanted(target=target, selector=None, namespace="ml", is_whole=is_whole)
+        return find(api, asked).shown
+
+    assert "JobSet ml/train" == shown("train-w-0", is_whole=True)
+    assert "Job ml/train-w-0" == shown("job/train-w-0", is_whole=True)
+    assert "Job ml/train-w-0" == shown("train-w-0", is_whole=False)
+    fake.collections[JOBSETS.format("ml")].clear()
+    assert "Job ml/train-w-0" == shown("train-w-0", is_whole=True)
+
+
 def test_neither_found_names_both_looks(
     fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
