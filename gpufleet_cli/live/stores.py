@@ -107,6 +107,8 @@ def gather_metrics(
         end_ns=end_ns,
         namespace=job.namespace,
         pods=tuple(pod.name for pod in attempt.pods),
+        pod_names=gone_pods.names(job).pattern if _are_gone(job, attempt) else None,
+        gone_since_ns=gone_pods.began_ns(job, attempt),
     )
 
     def ask(fetch: Fetch, name: str) -> Gathered:
@@ -301,5 +303,10 @@ def _lost(job: Job, attempt: Attempt, sink: BundleWriter) -> tuple[tuple[str, ..
     pods = tuple(
         pod.name for pod in attempt.pods if pod.state.scheduled is not False and pod.name not in had
     )
+    return pods, _are_gone(job, attempt)
+
+
+def _are_gone(job: Job, attempt: Attempt) -> bool:
+    """Whether the gang had more pods than the cluster still has."""
     held = [pod for pod in attempt.pods if pod.state.gpus] or list(attempt.pods)
-    return pods, not held or (job.gang is not None and len(held) < job.gang)
+    return not held or (job.gang is not None and len(held) < job.gang)

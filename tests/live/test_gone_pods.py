@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from servers.metrics import Series, held, xid_series
 from servers.victoria import Stream
 
 from gpufleet_cli.cli import main
 from gpufleet_cli.live import gone_pods, kinds
 from gpufleet_cli.live.find_job import Job
 from live import cluster_stories as stories
+from live import fake_api
 from live.fake_api import FakeApi
 
 JOBS = "/apis/batch/v1/namespaces/ml/jobs"
@@ -112,3 +114,46 @@ def ranks(place: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any
     main(["ranks", str(place), "-o", "json"])
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["ranks"]
     return rows
+
+
+def test_the_node_of_a_pod_that_is_gone_is_asked_about(
+    fake: FakeApi,
+    fake_kubeconfig: Path,
+    tmp_path: Path,
+    prometheus: Callable[[Iterable[Series]], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """kube-state-metrics knows where it was; not the nodes of an earlier run, nor of a job whose name begins so."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    made, fell = now - timedelta(minutes=20), now - timedelta(minutes=10)
+    meta = {"name": "train", "namespace": "ml", "uid": "uid-train"}
+    meta["creationTimestamp"] = f"{made:%Y-%m-%dT%H:%M:%SZ}"
+    fake.add(JOBS, {"metadata": meta, "spec": {"completions": 2, "parallelism": 2}})
+    labels = {"batch.kubernetes.io/job-name": "train"}
+    created = f"{made:%Y-%m-%dT%H:%M:%SZ}"
+    pod = fake_api.pod("train-0-aaaaa", labels=labels, node="gpu-a", created=created)
+    fake.add("/api/v1/namespaces/ml/pods", pod)
+    fake.add("/api/v1/nodes", fake_api.node("gpu-a"))
+
+    def info(name: str, node: str, begin: datetime, end: datetime) -> Series:
+        labels = {"namespace": "ml", "pod": name, "node": node, "uid": name}
+        return Series(name="kube_pod_info", labels=labels, samples=held(begin, end, first=1))
+
+    hour = timedelta(hours=1)
+    url = prometheus(
+        [
+            info("train-1-bbbbb", "gpu-b", made, fell),
+            info("train-1-ccccc", "gpu-c", made - hour, made - timedelta(minutes=5)),
+            info("train-2-0-ddddd", "gpu-d", made, now),
+            *(
+                xid_series(f"gpu-{node}", 0, held(now - hour, now, [(fell, 79)]))
+                for node in ("a", "b", "c", "d")
+            ),
+        ]
+    )
+    place = tmp_path / "b"
+    way = ["--kubeconfig", str(fake_kubeconfig), "-n", "ml", "--prometheus", url]
+    assert 3 == main(["collect", "train", "--to", str(place), *way])
+    assert "bundle" in json.loads(capsys.readouterr().out)
+    told = json.loads((place / "metrics" / "xid.json").read_text())["data"]["result"]
+    assert {"gpu-a", "gpu-b"} == {one["metric"]["Hostname"] for one in told}
