@@ -158,6 +158,8 @@ def by_host_names(
     held = of_pods(pods)
     count = processes(held)
     hosts = {pod.sorts_as for pod in held}
+    if not all(map(_has_begun, held)):  # nobody has a rank before all agents have met
+        return Order()
     if not count or None in hosts or len(hosts) < len(held) or len(held) * count != size:
         return Order()
     told = {**_said_as_global(speakers, {pod.name for pod in held}, count), **placed}
@@ -184,6 +186,13 @@ def by_host_names(
         if rank not in placed
     )
     return Order(links=tuple(links))
+
+
+def _has_begun(pod: PodState) -> bool:
+    """Whether its agent may have met the others: not one that waits for a node, an image or a volume."""
+    own = [one for one in pod.containers if one.name == pod.rank_container]
+    waits = any(one.state == "waiting" and not one.restarts for one in own)
+    return pod.scheduled is not False and pod.phase != "Pending" and not waits
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:

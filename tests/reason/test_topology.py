@@ -318,6 +318,13 @@ def test_a_prefix_counts_against_the_order_of_names() -> None:
     assert 3 == found.by_speaker[local[3]]
 
 
+def test_nobody_has_a_rank_before_all_agents_have_met() -> None:
+    """A pod that waits for its image: the names tell an order that was never given out."""
+    names = ["w-0", "w-1", "w-2"]
+    waits = [replace(sorting(names)[1], phase="Pending")]
+    assert {} == dict(gathered([*sorting(names)[::2], *waits], [], size=6).by_pod)
+
+
 def test_a_world_that_is_not_full_or_hosts_that_are_not_known_place_nobody() -> None:
     assert {} == dict(gathered(sorting(["w-0", "w-1"]), [], size=6).by_pod)
     assert {} == dict(gathered([*sorting(["w-0", "w-1"]), *pods(1, "c10d")], [], size=6).by_pod)
