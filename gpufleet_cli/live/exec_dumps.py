@@ -55,6 +55,7 @@ def gather(
         return
     refused: dict[str, list[tuple[int | None, str]]] = defaultdict(list)
     wanted: list[Dump] = []
+    sorted_so = by_host_names(attempt.pods)
     for pod in attempt.pods:
         if pod.state.gpus is None and stated is None:
             continue
@@ -64,8 +65,10 @@ def gather(
                 (None, "")
             )
             continue
-        ranks = ranks_of(pod, sink)
         why = why_not(pod)
+        ranks = ranks_of(pod, sink)
+        if not ranks and why is None:  # what is found there proves the guess
+            ranks = sorted_so.get(pod.name, [])
         if not ranks:
             refused["no log or setting tells the ranks of its pod"].append((None, pod.name))
         for rank in ranks:
@@ -149,6 +152,19 @@ def ranks_of(pod: Pod, sink: BundleWriter) -> list[int]:
     if state.node_rank is not None and size and state.rendezvous != "c10d":
         return list(range(state.node_rank * size, (state.node_rank + 1) * size))
     return []
+
+
+def by_host_names(pods: Sequence[Pod]) -> dict[str, list[int]]:
+    """The ranks that agents which sort themselves (c10d) give out by their host names, by pod: a guess by which a file
+    is asked for, whose name then proves it."""
+    held = [pod for pod in pods if pod.state.gpus] or list(pods)
+    hosts = {pod.state.sorts_as for pod in held}
+    sizes = {pod.state.nproc or pod.state.gpus for pod in held}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if not size or None in hosts or len(hosts) < len(held):
+        return {}
+    ordered = sorted(held, key=lambda pod: pod.state.sorts_as or "")
+    return {pod.name: list(range(at * size, (at + 1) * size)) for at, pod in enumerate(ordered)}
 
 
 def why_not(pod: Pod) -> str | None:

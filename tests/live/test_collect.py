@@ -491,6 +491,26 @@ def test_a_root_that_is_read_only_holds_no_dump(fake: FakeApi, collect: Any) -> 
     assert "no such file" in missing["Flight Recorder dump of rank 1"]
 
 
+def test_dumps_of_agents_that_sort_themselves(fake: FakeApi, collect: Any) -> None:
+    """No log tells a rank: each pod is asked for the files that the order of host names would give it."""
+    env = {"TORCH_FR_DUMP_TEMP_FILE": "/dumps/rank_", "PET_RDZV_BACKEND": "c10d"}
+    args = ["torchrun", "--nproc-per-node=2", "train.py"]
+    for index in (2, 10):
+        name = f"t-{index}"
+        pod = fake_api.pod(name, labels={"job": "t"}, node=name, gpus=2, env=env, args=args)
+        fake.add(PODS, pod)
+        fake.logs[name, "trainer"] = b"2026-08-20T03:10:00Z loading\n"
+        first = 0 if index == 10 else 2
+        fake.files[name, "trainer"] = {
+            f"/dumps/rank_{rank}": f"dump of {rank}".encode() for rank in (first, first + 1)
+        }
+    done = collect("-l", "job=t", "-n", "ml")
+    dumps = done.place / "dumps"
+    assert [f"dump of {rank}" for rank in range(4)] == [
+        (dumps / f"nccl_trace_rank_{rank}").read_text() for rank in range(4)
+    ]
+
+
 def test_the_server_is_told_with_its_version(fake: FakeApi, collect: Any) -> None:
     """Which programs made the bundle, and which server it was made from."""
     job(fake)
