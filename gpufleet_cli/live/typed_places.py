@@ -67,6 +67,6 @@ def _dumps(location: str) -> None:
         package = shared_files.lacking(location)
         if package is not None:
             raise UsageError(f"--dumps {place.shown}: {object_dumps.needs(package)}")
-        shared_files.opened(place)
+        shared_files.check_kind(place)
     else:
         _folder(location, "--dumps", "Flight Recorder dumps")

@@ -567,6 +567,14 @@ def test_a_wrong_place_in_the_environment_is_a_gap(
     assert "credentials do not belong" in str(collect("train", to="c").missing)
 
 
+def test_a_place_that_cannot_be_reached_is_a_gap(fake: FakeApi, collect: Any) -> None:
+    """It is no slip: the look goes on without it, and is not held up before it has begun."""
+    job(fake)
+    done = collect("train", "--dumps", "ftp://127.0.0.1:9/run7/rank_")
+    assert 3 == done.code, done.err
+    assert any("ftp://127.0.0.1:9/run7/rank_" in what for what in done.missing)
+
+
 def test_one_file_of_another_kind_is_refused(fake: FakeApi, collect: Any) -> None:
     """A folder called incident.zip would be a surprise."""
     job(fake)
