@@ -1,7 +1,7 @@
 """Names for the shell's TAB, from a file that earlier runs wrote: no network, no library, no clock.
 
-The entry point asks here before anything else is imported; what is no place for a name (a command, an
-option) is left to Typer. The files lie in `gpufleet/names/` of the user's cache folder, one per context:
+The entry point asks here before anything else is imported; commands and options come from a table of the
+package (`completion_words`). The files lie in `gpufleet/names/` of the user's cache folder, one per context:
 lines of `KIND<TAB>NAME`, a job with its namespace behind it.
 """
 
@@ -77,27 +77,53 @@ def answer(environment: dict[str, str]) -> int | None:
     else:
         return None
     found = matches(words, environment)
-    if found is None:
-        return None
-    names, files_too = [head + name for name in found[0]], found[1]
+    asks_whether = environment.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args"
+    if found is None and (told := _words(words)):
+        _write("" if asks_whether else _with_help(how, told, cut))
+        return 0
+    names, files_too = ([head + name for name in found[0]], found[1]) if found else ([], True)
     if how == "complete_zsh":
         _write(_for_zsh(names, files_too=files_too))
-    elif environment.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
+    elif asks_whether:
         return 0 if names else 1
     else:
         _write("".join(f"{name[cut:]}\n" for name in names))
     return 0
 
 
-def for_kubectl(words: list[str], environment: dict[str, str]) -> int | None:
+def for_kubectl(words: list[str], environment: dict[str, str]) -> int:
     """`kubectl_complete-gpufleet WORDS`: names, and a last line for Cobra (4: no files, 0: files too)."""
     words, head = _apart(["gpufleet", *words])
     found = matches(words, environment)
-    if found is None:
-        return None
-    names, files_too = [head + name for name in found[0]], found[1]
+    told = [] if found else _words(words)
+    names, files_too = found or ([word for word, _ in told], not told)
+    names = [head + name for name in names]
     _write("".join(f"{name}\n" for name in names) + (":0\n" if files_too else ":4\n"))
     return 0
+
+
+def _words(words: list[str]) -> list[tuple[str, str]]:
+    """Commands or options with what they are; none where a path may stand."""
+    from gpufleet_cli import completion_words
+
+    given, _, waits = _parsed(words)
+    if waits:
+        return []
+    current = words[-1] if words else ""
+    return completion_words.offered(given, current, _lines(completion_words.place())) or []
+
+
+def _with_help(how: str, told: list[tuple[str, str]], cut: int) -> str:
+    """In the form that each shell shows what a word is; bash has none."""
+    if how == "complete_zsh":
+        rows = "\n".join(f'"{word}":"{text.translate(_QUOTES)}"' for word, text in told)
+        return f"_arguments '*: :(({rows}))'\n"
+    if how == "complete_fish":
+        return "".join(f"{word}\t{text}\n" for word, text in told)
+    return "".join(f"{word[cut:]}\n" for word, _ in told)
+
+
+_QUOTES = str.maketrans("", "", "'\"`$\\")
 
 
 def _script(shell: str) -> int | None:
@@ -165,12 +191,12 @@ def _whole(words: list[str]) -> tuple[list[str], int]:
     return found, cut
 
 
-def matches(words: list[str], environment: dict[str, str]) -> Match | None:
-    """The names that fit the last word, where a name can stand; None anywhere else."""
-    *before, current = words or [""]
-    given, options = [], {}
+def _parsed(words: list[str]) -> tuple[list[str], dict[str, str], str]:
+    """Before the last word: what is no option, the options with their values, and the one that still wants its own."""
+    given: list[str] = []
+    options: dict[str, str] = {}
     waits = ""
-    for word in before[1:]:
+    for word in words[1:-1]:
         if waits:
             options[waits] = word
             waits = ""
@@ -182,6 +208,13 @@ def matches(words: list[str], environment: dict[str, str]) -> Match | None:
                 waits = option
         else:
             given.append(word)
+    return given, options, waits
+
+
+def matches(words: list[str], environment: dict[str, str]) -> Match | None:
+    """The names that fit the last word, where a name can stand; None anywhere else."""
+    current = words[-1] if words else ""
+    given, options, waits = _parsed(words)
     if waits in ("-o", "--output", "--state"):
         outputs = _OUTPUTS.get(given[0], _USUAL_OUTPUTS) if given else _OUTPUTS["triage"]
         values = _STATES if waits == "--state" else outputs

@@ -17,6 +17,7 @@ from gpufleet_cli.plain_text import is_name
 PODS = "/host/var/lib/kubelet/pods"
 SMALL_IMAGE = "busybox"
 NOTE = "copies the dump of rank {rank} off its node; leaves a node-debugger pod"
+CLOSED = "no dump can be written there: it is read-only by the pod's spec"
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}", re.ASCII)
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,500}", re.ASCII)
 _ENDED = ("Failed", "Succeeded")
@@ -25,7 +26,13 @@ _ENDED = ("Failed", "Succeeded")
 def command(pod: PodState, rank: int, place: DumpPlace | None = None) -> str | None:
     """The command that copies the dump of a rank; None where it lies nowhere that a node shows."""
     place = place or pod.dumps
-    if place is None or place.volume is None or pod.node is None or not is_name(pod.node):
+    if (
+        place is None
+        or place.is_closed
+        or place.volume is None
+        or pod.node is None
+        or not is_name(pod.node)
+    ):
         return None
     found = _where(pod, place, rank)
     if found is None:
@@ -76,6 +83,8 @@ def fate(pod: PodState, place: DumpPlace | None = None) -> str | None:
     place = place or pod.dumps
     if place is None:
         return None
+    if place.is_closed:
+        return CLOSED
     if place.volume is None:
         return "it lay in the container's own layer, and is lost with it"
     if pod.phase not in _ENDED:

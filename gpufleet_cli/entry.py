@@ -32,18 +32,4 @@ def complete_for_kubectl() -> int:
 
     from gpufleet_cli.completion import for_kubectl
 
-    words = sys.argv[1:]
-    answered = for_kubectl(words, dict(os.environ))
-    if answered is not None:
-        return answered
-    # A command or an option: Typer's own answer, in the form that kubectl reads.
-    os.environ.update(
-        _GPUFLEET_COMPLETE="complete_bash",
-        COMP_WORDS=" ".join(["gpufleet", *words]),
-        COMP_CWORD=str(len(words)),
-    )
-    sys.argv = ["gpufleet"]
-    try:
-        return main()
-    finally:  # Typer ends the program itself once it has answered
-        sys.stdout.write(":4\n")
+    return for_kubectl(sys.argv[1:], dict(os.environ))

@@ -560,7 +560,8 @@ class DumpPlace:
     """Where a container's Flight Recorder dumps land: `prefix` and the rank's number, in the container.
 
     `volume`: the pod's volume that holds them, None for the container's own layer. `below`: the prefix
-    within the volume, None where the spec does not tell it. `image`: the container's.
+    within the volume, None where the spec does not tell it. `image`: the container's. `is_closed`: nothing can be
+    written there, by the spec (a read-only root or mount).
     """
 
     prefix: str
@@ -570,6 +571,7 @@ class DumpPlace:
     host_path: str | None = None
     claim: str | None = None
     below: str | None = None
+    is_closed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -579,7 +581,8 @@ class PodState:
     `rendezvous` is "static" when the spec fixes the node rank, "c10d" when torchrun's agents sort
     themselves and `node_rank` is no more than a guess. `nproc` is processes per pod as the spec says, `nnodes` how many
     such pods there are.
-    `attempt` is the controller's restart attempt. `terminating`: asked to go, still there.
+    `attempt` is the controller's restart attempt. `terminating`: asked to go, still there. `sorts_as`: the host name
+    by which torchrun's agents are put in order, where they are.
     """
 
     name: str
@@ -609,6 +612,7 @@ class PodState:
     hostname: str | None = None
     terminating: bool = False
     dumps: DumpPlace | None = None
+    sorts_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

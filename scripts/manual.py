@@ -243,3 +243,25 @@ def _plain(text: str) -> str:
     """Text that no request of roff is read out of: each line of ours is one, and hyphens can be copied."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^(?=[.'])", r"\\&", escaped)
+
+
+def words() -> Iterator[tuple[str, str, str]]:
+    """(the command behind which it stands, a command or an option, its help in one line), as the shell's TAB offers them."""
+    command: Made = typer.main.get_command(cli.build())
+    yield from _words_of(command, "", command.make_context("gpufleet", [], resilient_parsing=True))
+
+
+def _words_of(command: Made, path: str, context: Made) -> Iterator[tuple[str, str, str]]:
+    names = command.list_commands(context) if hasattr(command, "list_commands") else []
+    for name in names:
+        inner = command.get_command(context, name)
+        yield path, name, " ".join(inner.get_short_help_str(100).split())
+    for parameter in command.get_params(context):
+        if parameter.param_type_name == "option" and not parameter.hidden:
+            told = " ".join((getattr(parameter, "help", None) or "").split())
+            for option in sorted((*parameter.opts, *parameter.secondary_opts), reverse=True):
+                yield path, option, told
+    for name in names:
+        inner = command.get_command(context, name)
+        below = inner.make_context(name, [], parent=context, resilient_parsing=True)
+        yield from _words_of(inner, f"{path} {name}".strip(), below)

@@ -68,6 +68,15 @@ def manual() -> dict[Path, str]:
     return {ROOT / path: content for path, content in made.files().items()}
 
 
+def words() -> str:
+    """Each command and each option with the first sentence of its help, for the shell's TAB."""
+    if str(ROOT) not in sys.path:  # started as a script
+        sys.path.insert(0, str(ROOT))
+    from scripts import manual as made
+
+    return "".join(f"{','.join(row)}\n" for row in made.words())
+
+
 def stale() -> list[Path]:
     """Pages of commands that are no more."""
     kept = manual()
@@ -79,6 +88,7 @@ def generated() -> dict[Path, str]:
     """Every generated file with the content that it should have."""
     files = {ROOT / "completions" / name: completion(shell) for shell, name in COMPLETIONS.items()}
     files |= manual()
+    files[ROOT / "gpufleet_cli" / "data" / "words.csv"] = words()
     return {**files, ROOT / "README.md": readme(), ROOT / "docs" / "preflight.md": preflight()}
 
 

@@ -77,7 +77,7 @@ def names(kept: dict[str, str], line: str) -> list[str] | None:
 def test_where_a_name_can_stand(
     kept: dict[str, str], line: str, expected: list[str] | None
 ) -> None:
-    """And nothing where something else stands, which Typer knows."""
+    """And nothing where something else stands."""
     found = names(kept, line)
     if expected and line.startswith("gpufleet xid"):
         assert found is not None
@@ -111,14 +111,14 @@ def test_what_a_run_met_is_added(kept: dict[str, str]) -> None:
     name_cache.remember(Way(), None, Names(nodes=["gpu-node-3"]))  # type: ignore[arg-type]
     found = ["gpu-node-2", "gpu-node-3", "gpu-node-10"]
     assert found == names(kept, "gpufleet node gpu")
-    name_cache.remember(Way(), None, Names(nodes=["b"]), whole=True)  # type: ignore[arg-type]
+    name_cache.remember(Way(), None, Names(nodes=["b"]), whole=name_cache.KINDS)  # type: ignore[arg-type]
     assert ["b"] == names(kept, "gpufleet node ")
 
 
 def test_names_that_a_shell_would_run_are_not_kept(kept: dict[str, str]) -> None:
     """What a server calls its objects never reaches an eval."""
     bad = Names(nodes=["a;id", "$(id)", "`id`", "-x", "a'b", "a\tb", "a\nb"])
-    name_cache.remember(Way(), None, bad, whole=True)  # type: ignore[arg-type]
+    name_cache.remember(Way(), None, bad, whole=name_cache.KINDS)  # type: ignore[arg-type]
     assert [] == names(kept, "gpufleet node ")
 
 
@@ -178,6 +178,10 @@ def test_bash_asks_its_own_function(kept: dict[str, str], tmp_path: Path) -> Non
     found, loaded = bash(environment, "gpufleet", "node", "gpu-")
     assert ["gpu-node-2", "gpu-node-10"] == found
     assert not set(FORBIDDEN) & set(loaded.split())
+    for line, told in ((("tri",), "triage"), (("cost", "tail", "--sl"), "--slow-probability")):
+        found, loaded = bash(environment, "gpufleet", *line)
+        assert told in found
+        assert not set(FORBIDDEN) & set(loaded.split())
     found, _ = bash(environment, "gpufleet", "--context", "arn", ":", "aws", ":", "e")
     assert ["eks:us-east-1:1:cluster/a"] == found
     found, _ = bash(environment, "gpufleet", "triage", "--namespace", "=", "k")
@@ -207,6 +211,19 @@ def test_what_was_typed_is_never_run(
             {"_GPUFLEET_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "gpufleet triage "},
             0,
             "compadd -- ${(f):-'train-run-7\ntrain-run-8'}; _files\n",
+        ),
+        (
+            {"_GPUFLEET_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "gpufleet triage --sa"},
+            0,
+            '_arguments \'*: :(("--save":"Keep what a job in the cluster left, here."))\'\n',
+        ),
+        (
+            {
+                "_GPUFLEET_COMPLETE": "complete_zsh",
+                "_TYPER_COMPLETE_ARGS": "gpufleet triage --save b",
+            },
+            0,
+            "_files\n",
         ),
         (
             {
@@ -248,6 +265,10 @@ def test_kubectl_is_told_in_its_own_form(
     assert "gpu-node-2\ngpu-node-10\n:4\n" == capsys.readouterr().out
     assert 0 == completion.for_kubectl(["triage", "train-run-7"], kept)
     assert capsys.readouterr().out.endswith(":0\n")
+    assert 0 == completion.for_kubectl(["cost", "tail", "--slow"], kept)
+    assert "--slow-probability\n--slowdown\n:4\n" == capsys.readouterr().out
+    assert 0 == completion.for_kubectl(["postmortem", "./inc"], kept)
+    assert ":0\n" == capsys.readouterr().out
 
 
 def test_install_completion(
@@ -264,7 +285,7 @@ def test_install_completion(
 
 
 def test_kubectl_itself_asks(kept: dict[str, str], tmp_path: Path) -> None:
-    """kubectl finds `kubectl_complete-gpufleet` on PATH: names by us, commands by Typer."""
+    """kubectl finds `kubectl_complete-gpufleet` on PATH: names and commands."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl is not on PATH")

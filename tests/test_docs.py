@@ -249,6 +249,8 @@ def test_completions_are_those_of_the_program() -> None:
     for shell, name in accept.COMPLETIONS.items():
         kept = (ROOT / "completions" / name).read_text(encoding="utf-8")
         assert kept == accept.completion(shell)
+    table = ROOT / "gpufleet_cli" / "data" / "words.csv"
+    assert accept.words() == table.read_text(encoding="utf-8"), "run make accept"
 
 
 def test_example_of_the_readme_is_true() -> None:

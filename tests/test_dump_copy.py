@@ -163,3 +163,13 @@ def test_the_deepest_mount_counts() -> None:
     }
     expected = DumpPlace(prefix="/dumps/run7/rank_", volume="b", kind="emptyDir", below="rank_")
     assert expected == kubernetes_volumes.dump_place(raw, "c", "/dumps/run7/rank_")
+
+
+def test_what_cannot_be_written_left_nothing() -> None:
+    """A read-only mount: no command copies what was never there."""
+    mount = {"name": "a", "mountPath": "/dumps", "readOnly": True}
+    raw = {"spec": {"containers": [{"name": "c", "volumeMounts": [mount]}]}}
+    place = kubernetes_volumes.dump_place(raw, "c", "/dumps/rank_")
+    assert place is not None
+    assert dump_copy.CLOSED == dump_copy.fate(pod(None), place)
+    assert dump_copy.command(pod({"emptyDir": {}}), 0, place) is None

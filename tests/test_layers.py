@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "gpufleet_cli"
 # A module may import from its own rank's ranks below; modules of one rank may not import each
 # other, but for the parts of one folder and the pairs of TOGETHER.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("completion_scripts",),
+    ("completion_scripts", "completion_words"),
     ("errors", "timestamps", "plain_text", "completion", "whole_file"),
     ("facts",),
     ("guard", "xid_tables", "step_points", "node_card", "dump_copy", "attempt_token"),

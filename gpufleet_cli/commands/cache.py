@@ -46,8 +46,8 @@ def _refresh(settings: Settings) -> None:
     from gpufleet_cli.live import access, name_cache, names_met
 
     api = connected(settings)
-    names, gaps = names_met.everywhere(api)
-    name_cache.remember(api.access, settings.kubeconfig, names, whole=True)
+    names, whole, gaps = names_met.everywhere(api)
+    name_cache.remember(api.access, settings.kubeconfig, names, whole=whole)
     name_cache.remember_contexts(access.context_names(settings.kubeconfig), whole=True)
     for gap in gaps:
         say(f"not fetched: {gap.what}: {gap.why}")

@@ -95,7 +95,9 @@ def line(found: Collected) -> str:
 def _again(bundle: str, to: str | None) -> int:
     if to is None:
         raise UsageError("--redact-again needs --to", hint="the old bundle is left as it is")
+    from gpufleet_cli.live import pack
     from gpufleet_cli.live.redact_again import redact_again
 
+    pack.refuse_others(Path(to), "--to")
     emit(line(redact_again(Path(bundle), Path(to))))
     return ExitCode.OK

@@ -33,6 +33,7 @@ def collected(
     *,
     is_triage: bool = False,
     keeps: bool = True,
+    place_option: str = "--to",
     watchdog_s: float | None = None,
 ) -> Collected:
     """Gather a job into `place`. `is_triage`: its name was looked for on disk before. `keeps`: the
@@ -41,7 +42,7 @@ def collected(
 
     with hooks() as own:
         options = live.options(target, settings, is_triage=is_triage, watchdog_s=watchdog_s)
-        return collect(replace(options, keeps=keeps), place, own)
+        return collect(replace(options, keeps=keeps, place_option=place_option), place, own)
 
 
 @contextmanager
@@ -89,6 +90,7 @@ def gathered(
             place,
             is_triage=on_disk_too,
             keeps=save is not None,
+            place_option="--save",
             watchdog_s=watchdog_s,
         )
         read = read_target(place)

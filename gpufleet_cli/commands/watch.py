@@ -108,7 +108,9 @@ def watch(
     if alertmanager is not None:
         notify.address(alertmanager)
     order = loop.Order(
-        wanted=Wanted(target=target, selector=live.selector, namespace=settings.namespace),
+        wanted=Wanted(
+            target=target, selector=live.selector, namespace=settings.namespace, is_whole=True
+        ),
         group=live.group,
         names=Names(
             last_step=last_step_metric,

@@ -96,6 +96,7 @@ class Api:
         self.requests: Counter[str] = Counter()
         self.throttled = 0
         self.clock_ahead_s: float | None = None
+        self.server_version: str | None = None
         self._rate = Rate(per_s, time.monotonic)
         self._lost = Lost(time.monotonic)
         self._chance = chance or random.Random()
@@ -373,9 +374,10 @@ class Api:
             raise SourceError(f"{where} answered {answer.status}: {answer.message}")
         self._note_clock(answer)
         try:
-            return str(msgspec.json.decode(answer.body)["gitVersion"])
+            self.server_version = str(msgspec.json.decode(answer.body)["gitVersion"])
         except (msgspec.DecodeError, KeyError, TypeError, ValueError):
             raise SourceError(f"{where} is no Kubernetes API server: {answer.message}") from None
+        return self.server_version
 
     def _note_clock(self, answer: Answer) -> None:
         """How far the server's clock is ahead of ours, to a second: ages of leases are by its clock."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from gpufleet_cli import settings_file
 from gpufleet_cli.errors import GpufleetError, UsageError
@@ -26,9 +27,9 @@ from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.deadline import Deadline
 from gpufleet_cli.live.doctor_stores import Way
 from gpufleet_cli.live.find_job import Job, Wanted
-from gpufleet_cli.live.rights import Reviewed
+from gpufleet_cli.live.rights import Reviewed, Right
 from gpufleet_cli.live.session import LiveOptions
-from gpufleet_cli.settings_file import SettingsFile
+from gpufleet_cli.settings_file import SettingsFile, choose
 from gpufleet_cli.source_check import CheckUp, SourceCheck
 
 DEADLINE_S = 30.0
@@ -119,8 +120,20 @@ def _reviewed(way: Way, namespace: str) -> list[Reviewed]:
         *rights.to_read_a_job(namespace, many_nodes=True),
         *rights.to_exec(namespace),
         *rights.to_find_services(),
+        *_to_reach_stores(way),
     )
     return rights.review(way.api, wanted)
+
+
+def _to_reach_stores(way: Way) -> Iterator[Right]:
+    """Of stores behind the API server's service proxy, where one is set."""
+    chosen = partial(choose, file=way.file, context=way.context)
+    for found, loses in (
+        (chosen("prometheus", flag=way.options.prometheus), doctor_stores.XIDS),
+        (chosen("log_store", flag=way.options.log_store), doctor_stores.LOGS),
+    ):
+        if found is not None:
+            yield from rights.to_reach(found.value.rpartition("+")[2], loses)
 
 
 def _rights(reviewed: Sequence[Reviewed], api: Api | None) -> Iterator[SourceCheck]:
@@ -137,20 +150,23 @@ def _rights(reviewed: Sequence[Reviewed], api: Api | None) -> Iterator[SourceChe
                 would_lack=f"perhaps {right.loses}",
             )  # fmt: skip
         else:
-            action = "" if right.role in told else _grant(right.role, api)
+            action = "" if right.role in told else _grant(right, api)
             told.add(right.role)
             yield SourceCheck(
                 source=source, ok=False, what="not allowed", would_lack=right.loses, action=action
             )
 
 
-def _grant(role: str, api: Api | None) -> str:
+def _grant(right: Right, api: Api | None) -> str:
     """The commands of whoever administers the cluster."""
     user = rights.who_am_i(api) if api is not None else None
     whom = f"--user={shlex.quote(user or 'USER')}"
     parts = (user or "").split(":")
     if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4:
         whom = f"--serviceaccount={parts[2]}:{parts[3]}"
+    if right.name is not None and right.namespace is not None:
+        return rights.grant_of(right.namespace, right.name, whom)
+    role = right.role
     bind = f"kubectl create clusterrolebinding {role} --clusterrole={role} {whom}"
     return f"kubectl apply -R -f deploy/rbac; {bind}"
 
@@ -159,7 +175,12 @@ def _job(way: Way) -> tuple[Job | None, list[SourceCheck]]:
     options = way.options
     if way.api is None or (options.target is None and options.selector is None):
         return None, []
-    wanted = Wanted(target=options.target, selector=options.selector, namespace=options.namespace)
+    wanted = Wanted(
+        target=options.target,
+        selector=options.selector,
+        namespace=options.namespace,
+        is_whole=True,
+    )
     try:
         job = find_job.find(way.api, wanted)
     except GpufleetError as exc:

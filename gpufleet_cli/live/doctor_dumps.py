@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from gpufleet_cli.errors import GpufleetError
-from gpufleet_cli.live import doctor_job, gather, object_dumps, shared_files, sources
+from gpufleet_cli.live import doctor_job, folder_files, gather, object_dumps, shared_files
 from gpufleet_cli.live.doctor_job import DUMPS
 from gpufleet_cli.live.doctor_stores import Way
 from gpufleet_cli.live.find_job import Job
@@ -50,13 +49,17 @@ def dumps(way: Way, job: Job | None, may_exec: bool | None) -> SourceCheck:
 
 
 def folder(source: str, place: str, said_by: str, would_lack: str) -> SourceCheck:
-    """A folder of this machine, and how many files it holds."""
+    """A folder of this machine, or a prefix in one, and how many files it holds."""
+    where = f"{place} ({said_by})"
     try:
-        files = sum(one.is_file() for one in Path(place).expanduser().iterdir())
+        root, files = folder_files.files_of(place)
     except OSError as exc:
-        what = f"{place} ({said_by}): {(exc.strerror or 'cannot be read').lower()}"
-        return SourceCheck(source=source, ok=False, what=what, would_lack=would_lack)
-    return SourceCheck(source=source, ok=True, what=f"{place} ({said_by}): {files:,} files now")
+        why = (exc.strerror or "cannot be read").lower()
+        return SourceCheck(source=source, ok=False, what=f"{where}: {why}", would_lack=would_lack)
+    if root is None:
+        why = "no such file or directory"
+        return SourceCheck(source=source, ok=False, what=f"{where}: {why}", would_lack=would_lack)
+    return SourceCheck(source=source, ok=True, what=f"{where}: {len(files):,} files now")
 
 
 # --- A shared place -------------------------------------------------------------------------------
@@ -67,7 +70,6 @@ def _shared(way: Way, location: str, said_by: str, job: Job | None) -> SourceChe
     attempt = job.attempts[-1] if job is not None and job.attempts else None
     ranks = gather.world_size(job, attempt) if job is not None and attempt is not None else None
     try:
-        sources.sources_for(way.options, way.context)
         place = shared_files.place_of(location)
         package = shared_files.lacking(location)
         if package is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from gpufleet_cli import dump_copy
 from gpufleet_cli.live import exec_dumps, exec_socket
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.pods import Pod
@@ -67,7 +68,11 @@ def _recorder(pod: Pod) -> SourceCheck:
         told.append(f"{ON_TIMEOUT} has a value that is not in the spec")
     place, outlives = place_of(pod)
     told.append(place)
-    if not outlives:
+    if pod.state.dumps is not None and pod.state.dumps.is_closed:
+        told.append(dump_copy.CLOSED)
+        lacks.append(DUMPS)
+        actions.append("TORCH_NCCL_DEBUG_INFO_TEMP_FILE on a volume that outlives the pod")
+    elif not outlives:
         lacks.append("dumps once the pod is gone")
         actions.append("TORCH_NCCL_DEBUG_INFO_TEMP_FILE on a volume that outlives the pod")
     return SourceCheck(

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpufleet_cli import dump_copy
-from gpufleet_cli.errors import UsageError
 from gpufleet_cli.facts import DumpPlace
 from gpufleet_cli.live import dump_gaps, exec_socket, threads
 from gpufleet_cli.live.answers import LATE
@@ -51,9 +50,12 @@ def gather(
 ) -> None:
     """The dumps of all ranks. `stated`: the prefix of `--dumps exec:PREFIX`, else the pods' own."""
     if stated is not None and not stated.startswith("/"):
-        raise UsageError(f"--dumps exec:{stated}: the prefix is an absolute path in the container")
+        odd = f"exec:{stated}: the prefix is no absolute path in the container"
+        sink.gap("Flight Recorder dumps of all ranks", odd, dump_gaps.SETTLES)
+        return
     refused: dict[str, list[tuple[int | None, str]]] = defaultdict(list)
     wanted: list[Dump] = []
+    sorted_so = by_host_names(attempt.pods)
     for pod in attempt.pods:
         if pod.state.gpus is None and stated is None:
             continue
@@ -63,8 +65,10 @@ def gather(
                 (None, "")
             )
             continue
-        ranks = ranks_of(pod, sink)
         why = why_not(pod)
+        ranks = ranks_of(pod, sink)
+        if not ranks and why is None:  # what is found there proves the guess
+            ranks = sorted_so.get(pod.name, [])
         if not ranks:
             refused["no log or setting tells the ranks of its pod"].append((None, pod.name))
         for rank in ranks:
@@ -100,6 +104,8 @@ def _read(
             sink.add_bytes(dump.kept_as, heard.data, pod=dump.pod.name, read_from=dump.path)
         else:
             why = heard.failed or EMPTY
+            if why == NO_FILE and dump.place.is_closed:
+                why = dump_copy.CLOSED
             refused[why.replace(dump.path, "the file")].append((dump.rank, _still_at(dump, why)))
     for dump in wanted:
         if dump.rank not in done:
@@ -148,6 +154,19 @@ def ranks_of(pod: Pod, sink: BundleWriter) -> list[int]:
     return []
 
 
+def by_host_names(pods: Sequence[Pod]) -> dict[str, list[int]]:
+    """The ranks that agents which sort themselves (c10d) give out by their host names, by pod: a guess by which a file
+    is asked for, whose name then proves it."""
+    held = [pod for pod in pods if pod.state.gpus] or list(pods)
+    hosts = {pod.state.sorts_as for pod in held}
+    sizes = {pod.state.nproc or pod.state.gpus for pod in held}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if not size or None in hosts or len(hosts) < len(held):
+        return {}
+    ordered = sorted(held, key=lambda pod: pod.state.sorts_as or "")
+    return {pod.name: list(range(at * size, (at + 1) * size)) for at, pod in enumerate(ordered)}
+
+
 def why_not(pod: Pod) -> str | None:
     """Why the container cannot be asked, None where it runs."""
     own = next((c for c in pod.state.containers if c.name == pod.state.rank_container), None)
@@ -161,6 +180,9 @@ def why_not(pod: Pod) -> str | None:
 def _still_at(dump: Dump, why: str) -> str:
     """Where the file still lies when exec cannot fetch it; empty where no node shows it. The command that
     copies it stands in the report, for the ranks whose dump would settle the verdict."""
-    if why in (NO_FILE, EMPTY) or dump_copy.command(dump.pod.state, dump.rank, dump.place) is None:
+    if (
+        why in (NO_FILE, EMPTY, dump_copy.CLOSED)
+        or dump_copy.command(dump.pod.state, dump.rank, dump.place) is None
+    ):
         return ""
     return f"it lies on the volume {dump.place.volume} of {dump.pod.name}, on {dump.pod.state.node}"

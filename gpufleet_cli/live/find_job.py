@@ -18,6 +18,7 @@ from gpufleet_cli.live.answers import LATE, Answer, why_not
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.kinds import JobKind, Object
 from gpufleet_cli.live.pods import Attempt, Pod, attempts_of, pods_of
+from gpufleet_cli.live.served_kinds import Served, served
 from gpufleet_cli.live.troubles import hint_of
 from gpufleet_cli.parsers import json_documents as js
 
@@ -50,11 +51,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What was asked for: NAME, KIND/NAME or a selector; `namespace` None: every readable one."""
+    """What was asked for: NAME, KIND/NAME or a selector; `namespace` None: every readable one. `is_whole`: a bare
+    name of a part (a Job of a JobSet) means the job that it is of."""
 
     target: str | None
     selector: str | None
     namespace: str | None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,50 +90,55 @@ def find(api: Api, wanted: Wanted) -> Job:
         return _by_selector(api, wanted.selector, wanted.namespace)
     assert wanted.target is not None
     word, _, name = wanted.target.rpartition("/")
+    if word and kinds.WORKLOAD.answers_to(word):
+        return _of_workload(api, name, wanted)
     searched = kinds.kinds_for(word) if word else kinds.KINDS
     if not searched:
-        known = ", ".join(kind.kind.lower() for kind in kinds.KINDS)
+        known = ", ".join(kind.kind.lower() for kind in (*kinds.KINDS, kinds.WORKLOAD))
         raise UsageError(f"{word!r} is no kind of job", hint=f"one of {known}")
-    there = served(api, searched)
-    candidates, refused = _look(api, there, name, wanted.namespace)
-    chosen = _choose(candidates, name, wanted, refused, api.access.context or api.access.server)
-    return _job(api, chosen)
+    candidates, refused = _look(api, served(api, searched), name, wanted.namespace)
+    if not candidates and not word and not refused:
+        return _of_workload(api, name, wanted)
+    chosen = _choose(candidates, name, wanted, refused, _where(api))
+    return _job(api, _top(api, chosen) if wanted.is_whole and not word else chosen)
 
 
-# --- Which kinds there are ------------------------------------------------------------------------
+def _top(api: Api, part: _Candidate) -> _Candidate:
+    """The highest job above a Job or JobSet; itself where that is it, or cannot be read."""
+    for _ in range(MOST_HOPS):
+        typed, owner, _ = _controller(part.found)
+        kind = kinds.kind_of(*typed.split("|")) if typed else None
+        if kind is None or part.kind.kind not in ("Job", "JobSet"):
+            break
+        answer = api.get(kinds.path_of(typed, part.namespace, owner), kind="owner")
+        if not answer.ok:
+            break
+        part = _Candidate(kind=kind, found=js.mapping(_decoded(answer.body)))
+    return part
 
-Served = tuple[tuple[JobKind, str], ...]
+
+def _where(api: Api) -> str:
+    return api.access.context or api.access.server
 
 
-def served(api: Api, searched: Sequence[JobKind]) -> Served:
-    """The kinds whose group the server has, each with the version to ask for. Without discovery: all."""
-    answer = api.get("/apis", kind="discovery")
-    groups: dict[str, tuple[list[str], str]] = {}
-    if answer.ok:
-        try:
-            document = msgspec.json.decode(answer.body)
-        except (msgspec.DecodeError, ValueError):
-            document = None
-        for group in js.items(js.at(document, "groups")):
-            name = js.text_at(group, "name") or ""
-            versions = [
-                v for o in js.items(js.at(group, "versions")) if (v := js.text_at(o, "version"))
-            ]
-            groups[name] = versions, js.text_at(group, "preferredVersion", "version") or ""
-    elif answer.status in (0, 401, 429):
-        why = why_not(answer, "/apis")
-        raise SourceError(
-            f"cannot ask {api.access.server} what it serves: {why}", hint=hint_of(why)
+def _of_workload(api: Api, name: str, wanted: Wanted) -> Job:
+    """The job that a Workload of Kueue stands for; one of a group of plain pods has the group's name."""
+    found, refused = _look(api, served(api, (kinds.WORKLOAD,)), name, wanted.namespace)
+    one = _choose(found, name, wanted, refused, _where(api))
+    typed, owner, _ = _controller(one.found)
+    kind = kinds.kind_of(*typed.split("|")) if typed else None
+    if kind is None:
+        return _by_selector(api, f"{kinds.POD_GROUP}={name}", one.namespace)
+    answer = api.get(kinds.path_of(typed, one.namespace, owner), kind="owner")
+    if not answer.ok:
+        why = why_not(answer, kind.plural)
+        raise TargetError(
+            f"{one.shown} is of {kind.kind.lower()}/{owner}, which cannot be read: {why}"
         )
-    if not groups:
-        return tuple((kind, kind.versions[0]) for kind in searched)
-    found = []
-    for kind in searched:
-        versions, preferred = groups.get(kind.group, ([], ""))
-        known = next((v for v in kind.versions if v in versions), None)
-        if versions:
-            found.append((kind, known or preferred or versions[0]))
-    return tuple(found)
+    return _job(api, _Candidate(kind=kind, found=js.mapping(_decoded(answer.body))))
+
+
+# --- Looking ------------------------------------------------------------------------------------------
 
 
 def _look(
@@ -369,9 +377,7 @@ def _by_selector(api: Api, selector: str, namespace: str | None) -> Job:
     pods = pods_of(items)
     where = f"namespace {namespace}" if namespace else "any readable namespace"
     if not pods:
-        raise TargetError(
-            f"-l {selector}: no pod in {where} of {api.access.context or api.access.server}"
-        )
+        raise TargetError(f"-l {selector}: no pod in {where} of {_where(api)}")
     spaces = sorted({pod.namespace for pod in pods})
     if len(spaces) > 1:
         raise UsageError(

@@ -99,7 +99,7 @@ def _ranks(pods: Sequence[Pod]) -> str:
     spans = []
     for pod in pods:
         state = pod.state
-        if state.node_rank is None or not state.nproc or state.rendezvous == "c10d":
+        if state.node_rank is None or not state.nproc or state.rendezvous != "static":
             names = ", ".join(p.name for p in pods[:3])
             return names + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
         first = state.node_rank * state.nproc

@@ -13,7 +13,7 @@ import msgspec
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.gang_card import Gangs, MarkedNode
-from gpufleet_cli.live import find_job, gang_nodes, gang_view, kinds, log_depth, threads
+from gpufleet_cli.live import gang_nodes, gang_view, kinds, log_depth, served_kinds, threads
 from gpufleet_cli.live.answers import LogRead, read_log
 from gpufleet_cli.live.api import Api, Listed
 from gpufleet_cli.live.gang_view import Group, Made
@@ -74,7 +74,7 @@ def _gangs(
     now_ns = api.now_ns()
     nodes, leases = (_items(api, done.get(name), name, missing) for name in ("nodes", "leases"))
     marked = gang_nodes.marked(nodes, leases, now_ns)
-    is_whole = not any(one.what.startswith("pods") for one in missing)
+    is_whole = not any(one.what == "pods" for one in missing)  # a gang lives in one namespace
     cards, old = gang_view.ordered(
         (
             gang_view.card(
@@ -157,31 +157,42 @@ def _pods(api: Api, path: str, missing: list[Missing], *, is_all: bool) -> list[
 def job_objects(api: Api, where: str, missing: list[Missing]) -> list[Made]:
     """The objects of all kinds of job that the server has."""
     try:
-        served = find_job.served(api, kinds.KINDS)
+        served = served_kinds.served(api, kinds.KINDS)
     except SourceError as exc:
         missing.append(Missing(what="the objects of the jobs", why=exc.message))
         return []
     asked = threads.each(
-        lambda one: api.list(f"{one[0].root(one[1])}{where}/{one[0].plural}", kind="jobs"),
+        lambda one: _of_kind(api, f"{one[0].root(one[1])}{{}}/{one[0].plural}", where),
         served,
         threads=4,
         deadline=api.deadline,
     )
     found: list[Made] = []
-    refused = []
-    for (kind, version), listed in asked:
-        if listed.answer.status == 403:
-            refused.append(kind.plural)
+    refused: dict[str, list[str]] = {}
+    for (kind, version), (listed, closed) in asked:
+        if closed is not None:
+            refused.setdefault(closed, []).append(kind.plural)
         typed = "Job" if kind.kind == "VolcanoJob" else kind.kind
         head = {"apiVersion": f"{kind.group}/{version}", "kind": typed}
         found.extend(
             Made(found={**head, **_object(raw)}, has_gpus=any(m in bytes(raw) for m in GPU_MARKS))
             for raw in listed.items
         )
-    if refused:
-        why = "not allowed to list them in all namespaces"
-        missing.append(Missing(what=f"objects: {', '.join(sorted(set(refused)))}", why=why))
+    for why, plurals in sorted(refused.items()):
+        missing.append(Missing(what=f"objects: {', '.join(sorted(set(plurals)))}", why=why))
     return found
+
+
+def _of_kind(api: Api, path: str, where: str) -> tuple[Listed, str | None]:
+    """One list, and what is not in it: of the context's own namespace where not all may be listed."""
+    listed = api.list(path.format(where), kind="jobs")
+    if listed.answer.status != 403:
+        return listed, None
+    why = "not allowed to list them in all namespaces"
+    if where:
+        return listed, why
+    own = api.list(path.format(f"/namespaces/{api.access.namespace}"), kind="jobs")
+    return (own, f"{why}; read in {api.access.namespace}") if own.ok else (listed, why)
 
 
 def _object(raw: msgspec.Raw) -> Object:

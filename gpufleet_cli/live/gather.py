@@ -175,6 +175,7 @@ def _about(
         ],
         "pods": sorted(pod.state.uid or pod.name for pod in attempt.pods),
         "server": access.server,
+        "server_version": api.server_version,
         "context": access.context,
         "user": access.user,
         "access": access.how,

@@ -15,7 +15,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from gpufleet_cli.live import hide_keys, known_secrets
+from gpufleet_cli.live import hide_keys, hide_yaml_env, known_secrets
 from gpufleet_cli.live.known_secrets import KnownSecrets
 from gpufleet_cli.redact import HIDDEN, redact_and_tell, redact_encoded
 
@@ -178,7 +178,12 @@ class Hider:
             return value  # names of fields, no values
         if key == "env" and isinstance(value, list):
             return [self._variable(one, where, depth) for one in value]
-        if key == "env" and isinstance(value, dict):
+        if key == "runtimeEnvYAML" and isinstance(value, str):
+            value, names = hide_yaml_env.without_values(value, _may_stay)
+            self.hidden.extend(
+                Hidden(_shown(((where, "env_vars"), name)), _ENV_WHY) for name in names
+            )
+        if key in ("env", "env_vars") and isinstance(value, dict):
             return {
                 name: self._value(str(name), one, (where, name), depth)
                 for name, one in value.items()
@@ -212,7 +217,7 @@ class Hider:
     def _value(self, name: str, value: object, where: _Place, depth: int) -> object:
         if not isinstance(value, str) or not value or value == HIDDEN:
             return value
-        if _KNOWN_ENV.fullmatch(name) and not _names_a_secret(name):
+        if _may_stay(name):
             return self._text(value, where, depth)
         is_named = _names_a_secret(name) or _SECRET_WORD.search(name) is not None
         self.known.learn(value, is_named=is_named)
@@ -268,6 +273,11 @@ def _shown(place: _Place) -> str:
         place, part = place
         parts.append(f"[{part}]" if isinstance(part, int) else f".{part}")
     return "".join((place, *reversed(parts)))
+
+
+def _may_stay(name: str) -> bool:
+    """Whether the value of this environment variable is evidence."""
+    return _KNOWN_ENV.fullmatch(name) is not None and not _names_a_secret(name)
 
 
 def _is_named_secret(value: dict[object, object]) -> bool:

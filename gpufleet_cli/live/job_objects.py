@@ -50,7 +50,12 @@ def read(options: LiveOptions) -> JobObjects:
         kubeconfig=options.kubeconfig, context=options.context, deadline=deadline
     )
     api = reached.api
-    wanted = Wanted(target=options.target, selector=options.selector, namespace=options.namespace)
+    wanted = Wanted(
+        target=options.target,
+        selector=options.selector,
+        namespace=options.namespace,
+        is_whole=True,
+    )
     job = find_job.find(api, wanted)
     objects = list(job.objects) or [pod.raw for pod in job.pods]
     unread: list[tuple[str, str]] = []

@@ -144,6 +144,13 @@ KINDS: tuple[JobKind, ...] = (
 )  # fmt: skip
 """In the order in which they are shown. Kueue's Workload is no kind of job: it stands beside one."""
 
+WORKLOAD = JobKind(
+    kind="Workload", group="kueue.x-k8s.io", versions=("v1beta2", "v1beta1"), plural="workloads",
+    label="", gang=lambda one: None, aliases=("wl", "kueue"),
+)  # fmt: skip
+POD_GROUP = "kueue.x-k8s.io/pod-group-name"
+"""The label of plain pods that Kueue admits together."""
+
 OTHER_PLURALS = {
     "StatefulSet": "statefulsets", "ReplicaSet": "replicasets", "Deployment": "deployments",
     "Pod": "pods", "AppWrapper": "appwrappers",

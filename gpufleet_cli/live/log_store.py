@@ -8,6 +8,7 @@ shipper's; the last lines of a node that died may never have come. Facts: kubern
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ NAMESPACE_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Logs of these pods in [start, end]; of a prefix all that have lines in that time.
+    """Logs of these pods in [start, end]; of `pod_names` all that have lines in that time.
 
     `most_lines` and `most_bytes` are per pod; the newest are kept.
     """
@@ -49,7 +50,7 @@ class Wanted:
     start_ns: int
     end_ns: int
     pods: Sequence[str] = ()
-    pod_prefixes: Sequence[str] = ()
+    pod_names: re.Pattern[str] | None = None
     most_lines: int = MOST_LINES
     most_bytes: int = MOST_BYTES
 
@@ -95,7 +96,7 @@ def gather(store: Store, wanted: Wanted, *, fields: Mapping[str, str] | None = N
     `fields` are `log_store_fields` of the settings: they win over what is found by asking.
     """
     chosen, names = found_fields(store, wanted, fields or {})
-    pods = sorted({*wanted.pods, *_of_prefixes(names, wanted)})
+    pods = sorted({*wanted.pods, *_matching(names, wanted)})
     with ThreadPoolExecutor(THREADS) as pool:
         parts = list(pool.map(lambda pod: _log_of(store, chosen, wanted, pod), pods))
     files: list[tuple[str, bytes]] = []
@@ -142,16 +143,16 @@ def found_fields(
     for candidate in candidates:
         names = store.values(candidate, start, end, within=within)
         fields = Fields(candidate, namespace)
-        if set(names) & set(wanted.pods) or list(_of_prefixes(names, wanted)):
+        if set(names) & set(wanted.pods) or list(_matching(names, wanted)):
             return fields, names
         first = first or (fields, names)
     assert first is not None
     return first
 
 
-def _of_prefixes(names: Sequence[str], wanted: Wanted) -> Iterator[str]:
-    prefixes = tuple(prefix for prefix in wanted.pod_prefixes if prefix)
-    return (name for name in names if prefixes and name.startswith(prefixes))
+def _matching(names: Sequence[str], wanted: Wanted) -> Iterator[str]:
+    pattern = wanted.pod_names
+    return (name for name in names if pattern is not None and pattern.fullmatch(name))
 
 
 def _log_of(store: Store, fields: Fields, wanted: Wanted, pod: str) -> tuple[list[Line], list[Gap]]:

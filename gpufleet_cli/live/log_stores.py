@@ -30,7 +30,6 @@ def probe(
     now_ns: int,
     namespace: str,
     pods: Sequence[str] = (),
-    pod_prefixes: Sequence[str] = (),
     fields: Mapping[str, str] | None = None,
 ) -> Probe:
     """What the last hour holds of a namespace (and of a job's pods), with the newest line of a pod as a sample.
@@ -42,7 +41,6 @@ def probe(
         start_ns=now_ns - LOOK_NS,
         end_ns=now_ns,
         pods=pods,
-        pod_prefixes=pod_prefixes,
     )
     try:
         return _probed(store, wanted, fields or {})
@@ -57,8 +55,8 @@ def _probed(store: Store, wanted: Wanted, stated: Mapping[str, str]) -> Probe:
     chosen, names = log_store.found_fields(store, wanted, stated)
     by = f"{chosen.pod}, {chosen.namespace}" if chosen.namespace else chosen.pod
     head = f"{store.kind}, fields {by}"
-    asked = [name for name in names if name in wanted.pods or _begins(name, wanted.pod_prefixes)]
-    is_asked = bool(wanted.pods or wanted.pod_prefixes)
+    asked = [name for name in names if name in wanted.pods]
+    is_asked = bool(wanted.pods)
     shown = asked if is_asked else names
     if not shown:
         of = "of the job" if is_asked else f"of namespace {visible(wanted.namespace)}"
@@ -75,7 +73,3 @@ def _probed(store: Store, wanted: Wanted, stated: Mapping[str, str]) -> Probe:
     lost = sorted(set(wanted.pods) - set(names))
     lack = f"logs of {visible(lost[0])} and {len(lost) - 1:,} more pods" if lost else ""
     return Probe(source="log store", ok=True, what=what, would_lack=lack)
-
-
-def _begins(name: str, prefixes: Sequence[str]) -> bool:
-    return any(prefix and name.startswith(prefix) for prefix in prefixes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.facts import Gap
@@ -34,7 +34,8 @@ _STEP_S = 30.0
 class Wanted:
     """What is asked for. `nodes` maps a node's name to its addresses; times are Unix nanoseconds.
 
-    `pods` are names in `namespace`; of `pod_prefixes` (a controller's) all that ever ran are meant.
+    `pods` are names in `namespace`; of `pod_names` (RE2, whole names) all that ran since `gone_since_ns` are meant,
+    which the cluster no longer has: their nodes are asked about too.
     """
 
     nodes: Mapping[str, Sequence[str]]
@@ -42,7 +43,8 @@ class Wanted:
     end_ns: int
     namespace: str | None = None
     pods: Sequence[str] = ()
-    pod_prefixes: Sequence[str] = ()
+    pod_names: str | None = None
+    gone_since_ns: int | None = None
 
 
 def gather(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = None) -> Gathered:
@@ -51,6 +53,8 @@ def gather(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = No
     `name` is how the source is called in gaps; `fetch` should be `http_source.Patient`.
     """
     run = _run(fetch, name, wanted, matchers)
+    pods = _pods(run, wanted)
+    wanted = _with_their_nodes(wanted, pods)
     known = run.server.names(
         metric_queries.selector((), (Matcher("__name__", "=~", "DCGM_.+"), *run.matchers)),
         run.end_s - run.span_s,
@@ -60,7 +64,6 @@ def gather(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = No
     xids = metric_asks.many(run, metric_queries.XID_NAMES, places, "XID history")
     step_s = metric_files.usual_step(xids)
     readings = _readings(run, wanted, places, known, xids, step_s)
-    pods = _pods(run, wanted)
     judged = metric_scopes.judge([metric_files.placed(one) for one in (*xids, *readings, *pods)])
     run.gaps += judged.gaps
     keep = iter(judged.kept)
@@ -232,13 +235,15 @@ def _readings(
 
 def _pods(run: Run, wanted: Wanted) -> list[OneSeries]:
     """kube-state-metrics' word on the job's pods, newest value each; nothing where nobody asked for pods."""
-    if wanted.namespace is None or not (wanted.pods or wanted.pod_prefixes):
+    if wanted.namespace is None or not (wanted.pods or wanted.pod_names):
         return []
     found: list[OneSeries] = []
     forms = [
         metric_queries.one_of("pod", piece).value for piece in metric_queries.chunks(wanted.pods)
     ]
-    forms += [metric_queries.literal(prefix) + ".*" for prefix in wanted.pod_prefixes]
+    forms += [] if wanted.pod_names is None else [wanted.pod_names]
+    since_ns = max(wanted.gone_since_ns or wanted.start_ns, wanted.start_ns)
+    span_s = max(1, (wanted.end_ns - since_ns) // 1_000_000_000) if wanted.pod_names else run.span_s
     for pod, namespace in (("pod", "namespace"), ("exported_pod", "exported_namespace")):
         for form in forms:
             where = (
@@ -246,7 +251,7 @@ def _pods(run: Run, wanted: Wanted) -> list[OneSeries]:
                 Matcher(pod, "=~", form),
                 *run.matchers,
             )
-            text = metric_queries.raw("kube_pod_info", where, run.span_s)
+            text = metric_queries.raw("kube_pod_info", where, span_s)
             try:
                 found += run.server.query(f"last_over_time({text})", run.end_s)
             except SourceError as exc:
@@ -257,6 +262,15 @@ def _pods(run: Run, wanted: Wanted) -> list[OneSeries]:
     for one in found:
         one.metric.setdefault("__name__", "kube_pod_info")
     return metric_files.merged(found)
+
+
+def _with_their_nodes(wanted: Wanted, pods: Sequence[OneSeries]) -> Wanted:
+    """The nodes of pods that are gone beside those that the cluster told: one of them may be why they are gone."""
+    if wanted.pod_names is None:
+        return wanted
+    told = {one.metric.get("node") or one.metric.get("exported_node") for one in pods}
+    found = dict.fromkeys(sorted(node for node in told if node), ())
+    return replace(wanted, nodes={**found, **wanted.nodes})
 
 
 # --- What is kept -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,14 +59,18 @@ def place(access: Access, kubeconfig: str | None) -> Path:
     return Path(completion.file_of(folder, access.context or "", chosen))
 
 
-def remember(access: Access, kubeconfig: str | None, names: Names, *, whole: bool = False) -> None:
-    """Keep the names; never at the cost of the run: a folder that cannot be written is passed over."""
+def remember(
+    access: Access, kubeconfig: str | None, names: Names, *, whole: Collection[str] = ()
+) -> None:
+    """Keep the names; never at the cost of the run: a folder that cannot be written is passed over. Of the kinds
+    in `whole` these are all there are, and what was kept of them before goes."""
     if not keeps_state():
         return
     path = place(access, kubeconfig)
     new = set(names.lines())
-    old = [] if whole else [one for one in _lines(path) if one.partition("\t")[0] in KINDS]
-    stamp = f"refreshed\t{time.time():.0f}" if whole else _refreshed(path)
+    stays = set(KINDS) - set(whole)
+    old = [one for one in _lines(path) if one.partition("\t")[0] in stays]
+    stamp = _refreshed(path) if stays else f"refreshed\t{time.time():.0f}"
     head = [f"context\t{access.context or ''}", *([stamp] if stamp else [])]
     _write(path, [*head, *sorted({*old, *new}, key=_natural)[:MOST_NAMES]])
     remember_contexts([access.context] if access.context else [])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from gpufleet_cli.errors import SourceError
+from gpufleet_cli.errors import GpufleetError, SourceError
 from gpufleet_cli.facts import MOST_RANKS
 from gpufleet_cli.live import dump_gaps, shared_files, threads
 from gpufleet_cli.live.api import Api
@@ -54,7 +54,11 @@ class _Wanted:
 def gather(api: Api, job: Job, attempt: Attempt, sink: BundleWriter, *, location: str) -> None:
     """The dumps of the job's ranks."""
     del job
-    place = shared_files.place_of(location)
+    try:
+        place = shared_files.place_of(location)
+    except GpufleetError as exc:
+        sink.gap("Flight Recorder dumps of all ranks", exc.message, dump_gaps.SETTLES)
+        return
     package = shared_files.lacking(location)
     if package is not None:
         sink.gap(f"Flight Recorder dumps in {place.shown}", needs(package), dump_gaps.SETTLES)
@@ -68,7 +72,7 @@ def gather(api: Api, job: Job, attempt: Attempt, sink: BundleWriter, *, location
         if wanted is None:
             names = ((rank, f"{place.stem}{rank}") for rank in range(ranks or 0))
             wanted = {rank: Entry(name=name, size=None, modified=None) for rank, name in names}
-    except SourceError as exc:
+    except GpufleetError as exc:
         sink.gap(f"Flight Recorder dumps in {place.shown}", exc.message, dump_gaps.SETTLES)
         return
     if not wanted:

@@ -13,11 +13,19 @@ from typing import IO
 from gpufleet_cli.errors import TargetError, UsageError
 
 PACKED = (".tar.gz", ".tgz", ".tar.zst")
+_NOT_WRITTEN = (".zip", ".tar", ".tar.xz", ".tar.bz2", ".tzst", ".7z", ".gz", ".zst", ".json")
 
 
 def is_packed(place: str) -> bool:
     """Whether this name means one file."""
     return place.lower().endswith(PACKED)
+
+
+def refuse_others(place: Path, option: str) -> None:
+    """UsageError for a name that means one file of a kind that is not written: a folder of that name is a surprise."""
+    low = place.name.lower()
+    if low.endswith(_NOT_WRITTEN) and not is_packed(low) and not place.is_dir():
+        raise UsageError(f"{option} {place}: one file is written as .tar.gz or .tar.zst")
 
 
 def working_folder(place: Path) -> Path:

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gpufleet_cli.errors import SourceError
 from gpufleet_cli.live import threads
 from gpufleet_cli.live.answers import Answer
 from gpufleet_cli.live.api import Api
+from gpufleet_cli.live.service_ref import service_ref
 from gpufleet_cli.parsers import json_documents as js
 
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -24,6 +26,7 @@ WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 NODE_LEASES = "kube-node-lease"
 MOST_IN_FLIGHT = 12
 READER, CAPTURE, OPERATOR = "gpufleet-reader", "gpufleet-capture", "gpufleet-operator"
+PROXY_ROLE = "a Role for services/proxy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +111,31 @@ def to_find_services() -> tuple[Right, ...]:
             loses="metrics and log stores that no flag and no setting names",
         ),
     )  # fmt: skip
+
+
+def to_reach(place: str, loses: str) -> tuple[Right, ...]:
+    """What a store behind the API server's service proxy takes; nothing for one at a URL. No role of ours has it: it
+    opens every port of a Service, so it is given for one by its name."""
+    try:
+        service = service_ref(place)
+    except SourceError:  # said where the store is asked
+        return ()
+    if service is None:
+        return ()
+    return (
+        Right(
+            verb="get", resource="services/proxy", namespace=service.namespace,
+            name=service.target, loses=loses, role=PROXY_ROLE,
+        ),
+    )  # fmt: skip
+
+
+def grant_of(namespace: str, target: str, whom: str) -> str:
+    """How whoever administers the cluster gives that right. `whom`: `--user=...` or `--serviceaccount=...`."""
+    name = f"gpufleet-{target.split(':')[-2]}"
+    role = f"kubectl create role {name} -n {namespace} --verb=get --resource=services/proxy"
+    bound = f"kubectl create rolebinding {name} -n {namespace} --role={name} {whom}"
+    return f"{role} --resource-name={target}; {bound}"
 
 
 def to_look_at_nodes() -> tuple[Right, ...]:

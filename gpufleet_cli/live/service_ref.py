@@ -19,12 +19,16 @@ class ServiceRef(NamedTuple):
     path: str = ""
 
     @property
-    def proxy_path(self) -> str:
-        """Where the API server serves it, without a slash at the end."""
-        target = (
+    def target(self) -> str:
+        """Its name in the API server's path, and in a Role."""
+        return (
             f"{self.scheme}:{self.name}:{self.port}" if self.scheme else f"{self.name}:{self.port}"
         )
-        return f"/api/v1/namespaces/{self.namespace}/services/{target}/proxy{self.path}"
+
+    @property
+    def proxy_path(self) -> str:
+        """Where the API server serves it, without a slash at the end."""
+        return f"/api/v1/namespaces/{self.namespace}/services/{self.target}/proxy{self.path}"
 
     def __str__(self) -> str:
         scheme = f"{self.scheme}:" if self.scheme else ""

@@ -16,6 +16,7 @@ from gpufleet_cli.errors import GpufleetError, SourceError, TargetError
 from gpufleet_cli.live import (
     bundle_writer,
     choose_attempt,
+    gone_pods,
     groups,
     name_cache,
     names_met,
@@ -25,7 +26,9 @@ from gpufleet_cli.live import (
     reach,
     rights,
     sources,
+    stores,
     troubles,
+    typed_places,
 )
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
@@ -57,6 +60,7 @@ class LiveOptions:
     prometheus: str | None = None
     log_store: str | None = None
     kernel_logs: str | None = None
+    place_option: str = "--to"
     keeps: bool = True
     """The bundle stays where it is, so that a second run can go on with it."""
     capture: bool = False
@@ -97,6 +101,8 @@ def _few_collections() -> Iterator[None]:
 @_few_collections()
 def collect(options: LiveOptions, place: Path, hooks: Hooks) -> Collected:
     """Gather what is asked for into `place`: a folder, or one file by its name."""
+    typed_places.check(options)
+    pack.refuse_others(place, options.place_option)
     deadline = Deadline(options.deadline_s)
     api, job = _found(options, deadline, hooks.say)
     attempt = _attempt(api, job, options, hooks.say)
@@ -186,7 +192,12 @@ def finished(
 
 def _found(options: LiveOptions, deadline: Deadline, say: Callable[[str], None]) -> tuple[Api, Job]:
     """The job that is meant; where there is none, both looks are named."""
-    wanted = Wanted(target=options.target, selector=options.selector, namespace=options.namespace)
+    wanted = Wanted(
+        target=options.target,
+        selector=options.selector,
+        namespace=options.namespace,
+        is_whole=True,
+    )
     try:
         api = _connected(options, deadline, say)
         job = find(api, wanted)
@@ -197,10 +208,13 @@ def _found(options: LiveOptions, deadline: Deadline, say: Callable[[str], None])
         raise type(exc)(both, hint=exc.hint) from exc
     if not job.attempts and queues.is_held(api, job):
         return api, replace(job, attempts=(queues.NONE_YET,))
+    if not job.attempts and stores.has_log_store(api, options.log_store):
+        say(f"{job.shown} has no pods any more: a log store may have what they wrote")
+        return api, replace(job, attempts=(gone_pods.attempt_of(job),))
     if not job.attempts:
         raise TargetError(
             f"{job.shown} has no pods in {api.access.context or api.access.server}",
-            hint="they are gone, or were never made: see its events with kubectl describe",
+            hint="gone, or never made: kubectl describe has its events; --log-store what they wrote",
         )
     return api, job
 

@@ -127,6 +127,20 @@ def opened(place: Place) -> Shelf:
     return _Objects(place) if _is_object_store(place.folder) else _Files(place)
 
 
+def check_kind(place: Place) -> None:
+    """UsageError for a kind of place that nobody here knows, or whose package is not there; nothing is connected."""
+    if _is_object_store(place.folder):
+        opened(place)
+        return
+    import fsspec
+
+    scheme = place.folder.partition("://")[0]
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except (ImportError, ValueError) as exc:
+        raise UsageError(f"{place.option} {scheme}://...: {one_line(str(exc))}") from exc
+
+
 def _is_object_store(location: str) -> bool:
     return location.partition("://")[0].lower() in _OBJECT_STORES
 

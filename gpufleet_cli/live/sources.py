@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpufleet_cli import settings_file
-from gpufleet_cli.errors import UsageError
 from gpufleet_cli.live import (
     capture,
     exec_dumps,
@@ -14,7 +13,6 @@ from gpufleet_cli.live import (
     object_dumps,
     restart_room,
     rights,
-    shared_files,
     stores,
 )
 from gpufleet_cli.live.gather import Source, Sources
@@ -51,7 +49,9 @@ def rights_for(
     wanted = rights.to_read_a_job(namespace, many_nodes=many_nodes)
     if dumps is None or dumps.value.startswith("exec:"):
         wanted += rights.to_exec(namespace)
-    return wanted if prometheus is not None else wanted + rights.to_find_services()
+    if prometheus is None:
+        return wanted + rights.to_find_services()
+    return wanted + rights.to_reach(prometheus.value, stores.XIDS)
 
 
 def _watchdog(options: LiveOptions, file_s: float | None) -> capture.Watchdog:
@@ -70,18 +70,8 @@ def _dumps(chosen: settings_file.Chosen | None) -> list[Source]:
     if kind == "exec":
         return [partial(exec_dumps.gather, stated=rest)]
     if "://" in chosen.value:
-        return [_shared(chosen)]
+        return [partial(object_dumps.gather, location=chosen.value)]
     return [_folder(chosen.value, "dumps", "Flight Recorder dumps")]
-
-
-def _shared(chosen: settings_file.Chosen) -> Source:
-    """A shared place. Who typed it learns at once what is not installed; for a settings file, which is
-    of all jobs, the rest is gathered all the same."""
-    place = shared_files.place_of(chosen.value)
-    package = shared_files.lacking(chosen.value)
-    if package is not None and chosen.source == settings_file.FLAGS["dumps"]:
-        raise UsageError(f"--dumps {place.shown}: {object_dumps.needs(package)}")
-    return partial(object_dumps.gather, location=chosen.value)
 
 
 def _folder(folder: str, into: str, what: str) -> Source:

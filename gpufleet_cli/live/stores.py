@@ -10,8 +10,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from gpufleet_cli import settings_file
-from gpufleet_cli.errors import SourceError
+from gpufleet_cli.errors import GpufleetError, SourceError
 from gpufleet_cli.live import (
+    gone_pods,
     known_services,
     log_store,
     log_stores,
@@ -19,6 +20,7 @@ from gpufleet_cli.live import (
     metrics,
     node_past,
     node_watch,
+    rights,
 )
 from gpufleet_cli.live.answers import why_not
 from gpufleet_cli.live.api import Api
@@ -38,7 +40,7 @@ from gpufleet_cli.live.node_look import XidHistory
 from gpufleet_cli.live.node_watch import NodeWatch
 from gpufleet_cli.live.pods import Attempt
 from gpufleet_cli.live.service_access import secrets_of
-from gpufleet_cli.live.service_ref import service_ref
+from gpufleet_cli.live.service_ref import ServiceRef, service_ref
 from gpufleet_cli.live.service_words import Response
 from gpufleet_cli.node_card import Missing
 from gpufleet_cli.parsers import json_documents as js
@@ -58,19 +60,25 @@ def opened(api: Api, place: str, access: Access) -> Iterator[tuple[Fetch, str]]:
     """A store by URL, or as `svc:...` through the API server; with the name that gaps give it."""
     service = service_ref(place)
     if service is not None:
-        yield Patient(through_api_server(service, partial(_ask, api)), api.deadline), str(service)
+        ask = partial(_ask, api, service)
+        yield Patient(through_api_server(service, ask), api.deadline), str(service)
         return
     with Connection(place, access, api.deadline) as connection:
         yield Patient(connection.fetch, api.deadline), connection.shown
 
 
-def _ask(api: Api, path: str, params: Params) -> Response:
+def _ask(api: Api, service: ServiceRef, path: str, params: Params) -> Response:
     query = urlencode(params, doseq=True)
     answer = api.get(
         f"{path}?{query}" if query else path, timeout_s=ASK_S, kind="services/proxy", tries=1
     )
     if answer.status == 0:
         raise Lost(answer.failed or "no answer from the API server")
+    if answer.status == 403 and "services/proxy" in answer.message:
+        raise SourceError(
+            f"{service}: not allowed: needs get on services/proxy in {service.namespace}",
+            hint=rights.grant_of(service.namespace, service.target, "--user=USER"),
+        )
     return answer.status, answer.headers, answer.body
 
 
@@ -99,6 +107,8 @@ def gather_metrics(
         end_ns=end_ns,
         namespace=job.namespace,
         pods=tuple(pod.name for pod in attempt.pods),
+        pod_names=gone_pods.names(job).pattern if _are_gone(job, attempt) else None,
+        gone_since_ns=gone_pods.began_ns(job, attempt),
     )
 
     def ask(fetch: Fetch, name: str) -> Gathered:
@@ -124,8 +134,8 @@ def gather_lost_logs(
     file: SettingsFile,
 ) -> None:
     """Logs of the gang's pods that the cluster no longer has, from a log store."""
-    pods, prefixes = _lost(job, attempt, sink)
-    if not pods and not prefixes:
+    pods, are_gone = _lost(job, attempt, sink)
+    if not pods and not are_gone:
         return
     context = file.of(api.access.context)
     chosen = choose("log_store", flag=flag, file=file, context=api.access.context)
@@ -136,7 +146,7 @@ def gather_lost_logs(
     settles = "their last lines"
     try:
         addresses = _log_stores(api, None if chosen is None else chosen.value)
-    except SourceError as exc:
+    except GpufleetError as exc:
         sink.gap(what, exc.message, settles)
         return
     if not addresses:
@@ -144,7 +154,11 @@ def gather_lost_logs(
         return
     start_ns, end_ns = _window(api, attempt)
     wanted = log_store.Wanted(
-        namespace=job.namespace, start_ns=start_ns, end_ns=end_ns, pods=pods, pod_prefixes=prefixes
+        namespace=job.namespace,
+        start_ns=min(max(start_ns, gone_pods.began_ns(job, attempt) or 0), end_ns),
+        end_ns=end_ns,
+        pods=pods,
+        pod_names=gone_pods.names(job) if are_gone else None,
     )
 
     def asked(kind: str) -> Callable[[Fetch, str], Gathered]:
@@ -156,6 +170,15 @@ def gather_lost_logs(
     found = _first(api, tries, sink, what, settles)
     for path, data in () if found is None else found.files:
         sink.add_log(path, data)
+
+
+def has_log_store(api: Api, flag: str | None) -> bool:
+    """Whether a log store is named, or one is among the Services."""
+    chosen = choose("log_store", flag=flag, file=settings_file.load(), context=api.access.context)
+    try:
+        return chosen is not None or bool(candidates(api, ("loki", "victorialogs")))
+    except SourceError:
+        return False
 
 
 def _log_stores(api: Api, stated: str | None) -> list[log_store.StoreAddress]:
@@ -274,14 +297,16 @@ def _metrics(api: Api, flag: str | None) -> tuple[node_past.Opened, str | None] 
     return partial(opened, api, place, context.access), context.matchers
 
 
-def _lost(
-    job: Job, attempt: Attempt, sink: BundleWriter
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Pods of the attempt without a log in the bundle; the name's beginning where pods are gone too."""
+def _lost(job: Job, attempt: Attempt, sink: BundleWriter) -> tuple[tuple[str, ...], bool]:
+    """Pods of the attempt without a log in the bundle, and whether there were others that are gone."""
     had = {part for path in sink.files if path.endswith(".log") for part in path.split("/")}
     pods = tuple(
         pod.name for pod in attempt.pods if pod.state.scheduled is not False and pod.name not in had
     )
+    return pods, _are_gone(job, attempt)
+
+
+def _are_gone(job: Job, attempt: Attempt) -> bool:
+    """Whether the gang had more pods than the cluster still has."""
     held = [pod for pod in attempt.pods if pod.state.gpus] or list(attempt.pods)
-    is_short = job.gang is not None and len(held) < job.gang
-    return pods, (f"{job.name}-",) if is_short else ()
+    return not held or (job.gang is not None and len(held) < job.gang)

@@ -105,9 +105,17 @@ def _state(
         rendezvous=rank.rendezvous,
         attempt=_attempt({**kubernetes_ranks.annotations_of(pod), **labels}),
         hostname=js.text_at(pod, "spec", "hostname"),
+        sorts_as=_host_name(pod, name, node) if rank.sorts else None,
         terminating=deleted_ns is not None,
         dumps=kubernetes_volumes.dump_place(pod, rank_container),
     )
+
+
+def _host_name(pod: object, name: str, node: str | None) -> str | None:
+    """What the pod's processes call their host."""
+    if js.at(pod, "spec", "hostNetwork") is True:
+        return node
+    return js.text_at(pod, "spec", "hostname") or name
 
 
 def _cut(text: str | None) -> str | None:

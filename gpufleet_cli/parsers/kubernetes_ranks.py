@@ -24,18 +24,21 @@ _NPROC = re.compile(r"--nproc[-_]per[-_]node[=\s]{1,4}[\"']?([\w${}()-]{1,64})")
 _NNODES = re.compile(r"--nnodes[=\s]{1,4}[\"']?(\d{1,6})(?=[\s\"']|$)")
 _NODE_RANK = re.compile(r"--node[-_]rank[=\s]{1,4}[\"']?([\w${}()-]{1,64})")
 _BACKEND = re.compile(r"--rdzv[-_]backend[=\s]{1,4}[\"']?([\w-]{1,32})")
+_LOCAL_ADDR = re.compile(r"--local[-_]addr\b")
 _VARIABLE = re.compile(r"\$[({]?(\w{1,64})[)}]?")
 _FIELD = re.compile(r"metadata\.(annotations|labels)\['([^']{1,253})'\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRank:
-    """`node_rank` None: nothing gives one."""
+    """`node_rank` None: nothing gives one. `sorts`: torchrun's agents give the node ranks out by the order of their
+    host names, which nothing in the spec replaces."""
 
     node_rank: int | None
     nproc: int | None
     nnodes: int | None
     rendezvous: Literal["static", "c10d"] | None
+    sorts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +131,15 @@ def node_rank(pod: object, container: object, gpus: int | None, gang: Gang) -> N
         nproc=_processes(env, command, gpus),
         nnodes=_number(env.get("PET_NNODES")) or _number(_first(_NNODES, command)),
         rendezvous=rendezvous,
+        sorts=rendezvous == "c10d" and _is_sorted_by_host(env, command, backend),
     )
+
+
+def _is_sorted_by_host(env: Mapping[str, str], command: str, backend: str | None) -> bool:
+    """etcd counts its agents as they come, a stated address is sorted in the host name's place, and
+    `--standalone` is a world of one."""
+    is_c10d = backend in ("c10d", None) and "--standalone" not in command
+    return is_c10d and "PET_LOCAL_ADDR" not in env and _LOCAL_ADDR.search(command) is None
 
 
 def _by_kind(marks: Mapping[str, str], gang: Gang, *, knows_spec: bool) -> int | None:

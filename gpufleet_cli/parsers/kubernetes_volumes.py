@@ -17,6 +17,8 @@ SETTINGS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _KINDS = (
     "emptyDir", "hostPath", "persistentVolumeClaim", "ephemeral", "csi", "nfs", "local",
 )  # fmt: skip
+_OWN_MEMORY = ("/dev/shm/",)
+"""Every container has it, and may write there."""
 
 
 def container_of(pod: object, name: str | None) -> object:
@@ -53,7 +55,9 @@ def dump_place(pod: object, container: str | None, prefix: str | None = None) ->
         and prefix.startswith(f"{at}/")
     ]
     if not mounts:
-        return DumpPlace(prefix=prefix, image=image)
+        closed = js.at(spec, "securityContext", "readOnlyRootFilesystem") is True
+        is_closed = closed and not prefix.startswith(_OWN_MEMORY)
+        return DumpPlace(prefix=prefix, image=image, is_closed=is_closed)
     at, mount = max(mounts, key=lambda one: len(one[0]))
     name = js.text_at(mount, "name")
     volumes = js.items(js.at(pod, "spec", "volumes"))
@@ -66,6 +70,7 @@ def dump_place(pod: object, container: str | None, prefix: str | None = None) ->
         kind=_kind(volume),
         host_path=js.text_at(volume, "hostPath", "path"),
         claim=js.text_at(volume, "persistentVolumeClaim", "claimName"),
+        is_closed=js.at(mount, "readOnly") is True,
         below=None
         if js.text_at(mount, "subPathExpr")
         else f"{below}/{prefix[len(at) + 1 :]}".lstrip("/"),

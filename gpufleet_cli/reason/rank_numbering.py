@@ -7,10 +7,49 @@ world and no line contradicts it.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from gpufleet_cli.facts import IdentityLink, Link, PodState, Speaker
+from gpufleet_cli.reason.names import Names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What an order of the pods gives: links, or why it gives none though it should."""
+
+    links: tuple[IdentityLink, ...] = ()
+    why_not: str | None = None
+
+
+def left_over(
+    homes: Mapping[int, tuple[str | None, str | None]],
+    speakers: Sequence[Speaker],
+    pods: Sequence[PodState],
+    names: Names,
+    size: int,
+) -> Order:
+    """Ranks that no line places, by what a few lines and the order of the pods tell. `homes`: the pod and the node
+    of each rank that is placed."""
+    on_node: dict[str | None, list[str]] = defaultdict(list)
+    for one in pods:
+        on_node[one.node].append(one.name)
+    known: dict[int, str] = {}
+    for rank, (pod, node) in homes.items():
+        alone = on_node[node] if node is not None else []
+        pod = pod or (alone[0] if len(alone) == 1 else None)
+        if pod is not None:
+            known[rank] = pod
+    for speaker in speakers:
+        pod = names.unit(speaker)[0]
+        if speaker.rank is not None and pod is not None:
+            known.setdefault(speaker.rank, pod)
+    spoken = by_speakers(speakers, pods, known, size)
+    known |= {one.rank: one.pod for one in spoken if one.rank is not None and one.pod is not None}
+    order = by_host_names(speakers, pods, known, size)
+    return Order(links=(*spoken, *order.links), why_not=order.why_not)
 
 
 def of_pods(pods: Sequence[PodState]) -> list[PodState]:
@@ -105,6 +144,76 @@ def by_speakers(
         pod = held[empty[0]]
         found += [_in_pod(pod, rank, rank - left[0], Link.DERIVED) for rank in left]
     return found
+
+
+def by_host_names(
+    speakers: Sequence[Speaker], pods: Sequence[PodState], placed: Mapping[int, str], size: int
+) -> Order:
+    """The ranks that are left, in pods whose agents sort themselves (c10d): by their host names as strings, so
+    that `w-10` comes before `w-2`. Nothing where any line has a rank elsewhere.
+
+    A torchrun that sorted `w-2` before `w-10` was proposed (pytorch#191190): where the two orders differ, a
+    rank that a line places has to tell which one it was.
+    """
+    held = of_pods(pods)
+    count = processes(held)
+    hosts = {pod.sorts_as for pod in held}
+    if not all(map(_has_begun, held)):  # nobody has a rank before all agents have met
+        return Order()
+    if not count or None in hosts or len(hosts) < len(held) or len(held) * count != size:
+        return Order()
+    told = {**_said_as_global(speakers, {pod.name for pod in held}, count), **placed}
+    if len(set(placed) & set(range(size))) == size:
+        return Order()
+    as_text = sorted(held, key=lambda pod: pod.sorts_as or "")
+    as_numbers = sorted(held, key=lambda pod: natural(pod.sorts_as or ""))
+    fits = [
+        order
+        for order in (as_text, as_numbers)
+        if all(rank < size and order[rank // count].name == pod for rank, pod in told.items())
+    ]
+    if not fits:
+        return Order()
+    if len(fits) > 1 and as_text != as_numbers:
+        return Order(
+            why_not=f"no line tells which of {len(held)} pods holds which ranks: their agents sorted themselves"
+            f" (c10d), and an index in a name is no rank"
+        )
+    links = (
+        _in_pod(pod, rank, rank % count, Link.DERIVED)
+        for at, pod in enumerate(fits[0])
+        for rank in range(at * count, (at + 1) * count)
+        if rank not in placed
+    )
+    return Order(links=tuple(links))
+
+
+def _has_begun(pod: PodState) -> bool:
+    """Whether its agent may have met the others: not one that waits for a node, an image or a volume."""
+    own = [one for one in pod.containers if one.name == pod.rank_container]
+    waits = any(one.state == "waiting" and not one.restarts for one in own)
+    return pod.scheduled is not False and pod.phase != "Pending" and not waits
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """`w-2` before `w-10`."""
+    parts = re.split(r"(\d{1,18})", name)
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts)
+
+
+def _said_as_global(speakers: Sequence[Speaker], pods: Set[str], count: int) -> dict[int, str]:
+    """The pod of each `[rankN]:` that is a rank of the world for all that is known: where several pods write
+    under one number, none of them is."""
+    homes: dict[int, set[str]] = defaultdict(set)
+    for speaker in speakers:
+        if speaker.prefix_rank is not None and speaker.pod is not None and speaker.pod in pods:
+            homes[speaker.prefix_rank].add(speaker.pod)
+    is_local = any(len(own) > 1 for own in homes.values())
+    return {
+        number: own.pop()
+        for number, own in homes.items()
+        if not is_local or (len(own) == 1 and number >= count)
+    }
 
 
 def by_agent(

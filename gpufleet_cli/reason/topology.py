@@ -177,15 +177,13 @@ def build(
     all_links += numbered
     names = Names.gather(all_links, pod_list, node_list)
     draft = _draft_places(all_links, pod_list, names)
+    untold: tuple[str, ...] = ()
     if size is not None:
-        known = {rank: place.pod for rank, place in draft.items() if place.pod is not None}
-        for speaker in speaker_list:
-            pod = names.unit(speaker)[0]
-            if speaker.rank is not None and pod is not None:
-                known.setdefault(speaker.rank, pod)
-        spoken = rank_numbering.by_speakers(speaker_list, pod_list, known, size)
-        all_links += spoken
-        draft = _draft_places(all_links, pod_list, names) if spoken else draft
+        homes = {rank: (place.pod, place.node) for rank, place in draft.items()}
+        order = rank_numbering.left_over(homes, speaker_list, pod_list, names, size)
+        all_links += order.links
+        draft = _draft_places(all_links, pod_list, names) if order.links else draft
+        untold = () if order.why_not is None else (order.why_not,)
     names.aliases.update(
         numbered_nodes(
             speaker_list, {r: p.node for r, p in draft.items() if p.node is not None}, names
@@ -198,7 +196,8 @@ def build(
     places, contradictions = _finish(draft, resolved, names, pod_list)
     if size is None and places and max(places) < max(FEW_RANKS, len(places) * MOST_SPARSE):
         size, source = max(places) + 1, "derived"
-    return _indexed(places, resolved, names, node_list, pod_list, size, source, contradictions)
+    told = (*contradictions, *untold)
+    return _indexed(places, resolved, names, node_list, pod_list, size, source, told)
 
 
 def _speaker_key(speaker: Speaker) -> str:

@@ -123,6 +123,9 @@ def command(one: GangCard) -> str:
     space = f" -n {shlex.quote(one.namespace)}"
     if one.kind == "pods":
         return f"gpufleet triage -l {shlex.quote(one.name)}{space}"
+    if one.kind == "PodGroup":  # of Kueue: plain pods, whose Workload not everybody may read
+        selector = f"kueue.x-k8s.io/pod-group-name={one.name}"
+        return f"gpufleet triage -l {shlex.quote(selector)}{space}"
     return f"gpufleet triage {one.name}{space}" if is_name(one.name) else "gpufleet triage NAME"
 
 

@@ -134,7 +134,8 @@ def _gang(gang: HeldGang) -> Iterator[str]:
     if gang.ranks_by is not None:
         yield from labelled("            ", f"ranks by {gang.ranks_by}", indent=0)
     elif not gang.is_over:
-        told = f"ranks: only its logs tell: gpufleet ranks {gang.name} -n {gang.namespace}"
+        group = "-l kueue.x-k8s.io/pod-group-name=" if gang.kind == "PodGroup" else ""
+        told = f"ranks: only its logs tell: gpufleet ranks {group}{gang.name} -n {gang.namespace}"
         yield from labelled("            ", told, indent=0)
 
 

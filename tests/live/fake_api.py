@@ -73,7 +73,7 @@ class FakeApi:
             return answer({"gitVersion": "v1.34.4"})
         if path == "/apis":
             return answer(
-                {"kind": "APIGroupList", "groups": [_group(n, v) for n, v in GROUPS.items()]}
+                {"kind": "APIGroupList", "groups": [group(n, v) for n, v in GROUPS.items()]}
             )
         log = _LOG.fullmatch(path)
         if log:
@@ -199,7 +199,7 @@ class FakeApi:
         return Said(body=b"".join(lines))
 
 
-def _group(name: str, versions: list[str]) -> Json:
+def group(name: str, versions: list[str]) -> Json:
     listed = [{"groupVersion": f"{name}/{v}", "version": v} for v in versions]
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 

@@ -467,3 +467,141 @@ def test_interrupted_look_tells_what_it_has(
     assert 130 == status
     assert json.loads(out)
     assert "gpufleet: interrupted" == err.splitlines()[-1]
+
+
+def test_dumps_of_a_folder_or_a_prefix(
+    fake: FakeApi,
+    collect: Any,
+    fake_kubeconfig: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A mounted place is named as torch's own setting names it, or by its folder, `~` too; doctor agrees."""
+    job(fake)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    kept = tmp_path / "run7"
+    kept.mkdir()
+    for name in ("rank_0", "rank_1", "other_0"):
+        (kept / name).write_bytes(b"\x80\x04}." + name.encode())
+    for number, (place, names) in enumerate(
+        ((f"{kept}/rank_", {"rank_0", "rank_1"}), ("~/run7", {"rank_0", "rank_1", "other_0"}))
+    ):
+        done = collect("train", "--dumps", place, to=f"bundle{number}")
+        assert {f"dumps/{name}" for name in names} == {
+            one for one in done.manifest["files"] if one.startswith("dumps/")
+        }
+        main(["doctor", "--dumps", place, "-o", "json", "--kubeconfig", str(fake_kubeconfig)])
+        assert f"{len(names)} files now" in capsys.readouterr().out
+    nothing = collect("train", "--dumps", f"{kept}/none_", to="bundle2")
+    assert (4, True) == (nothing.code, "no such folder of Flight Recorder dumps" in nothing.err)
+
+
+def test_a_root_that_is_read_only_holds_no_dump(fake: FakeApi, collect: Any) -> None:
+    """Said as the reason, once the file was looked for; `/dev/shm` may be written all the same."""
+    env = {"TORCH_FR_DUMP_TEMP_FILE": "/dumps/rank_", "NODE_RANK": "0"}
+    job(fake, 2, env=env)
+    for one in fake.collections[PODS]:
+        one["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
+        fake.files[one["metadata"]["name"], "trainer"] = {}
+    fake.collections[PODS][1]["spec"]["containers"][0]["env"] = [
+        {"name": "TORCH_FR_DUMP_TEMP_FILE", "value": "/dev/shm/rank_"},
+        {"name": "NODE_RANK", "value": "1"},
+    ]
+    missing = collect("train").missing
+    assert "read-only by the pod's spec" in missing["Flight Recorder dump of rank 0"]
+    assert "no such file" in missing["Flight Recorder dump of rank 1"]
+
+
+def test_dumps_of_agents_that_sort_themselves(fake: FakeApi, collect: Any) -> None:
+    """No log tells a rank: each pod is asked for the files that the order of host names would give it."""
+    env = {"TORCH_FR_DUMP_TEMP_FILE": "/dumps/rank_", "PET_RDZV_BACKEND": "c10d"}
+    args = ["torchrun", "--nproc-per-node=2", "train.py"]
+    for index in (2, 10):
+        name = f"t-{index}"
+        pod = fake_api.pod(name, labels={"job": "t"}, node=name, gpus=2, env=env, args=args)
+        fake.add(PODS, pod)
+        fake.logs[name, "trainer"] = b"2026-08-20T03:10:00Z loading\n"
+        first = 0 if index == 10 else 2
+        fake.files[name, "trainer"] = {
+            f"/dumps/rank_{rank}": f"dump of {rank}".encode() for rank in (first, first + 1)
+        }
+    done = collect("-l", "job=t", "-n", "ml")
+    dumps = done.place / "dumps"
+    assert [f"dump of {rank}" for rank in range(4)] == [
+        (dumps / f"nccl_trace_rank_{rank}").read_text() for rank in range(4)
+    ]
+
+
+def test_the_server_is_told_with_its_version(fake: FakeApi, collect: Any) -> None:
+    """Which programs made the bundle, and which server it was made from."""
+    job(fake)
+    manifest = collect("train").manifest
+    assert ("v1.34.4", {"gpufleet", "python"}) == (
+        manifest["server_version"],
+        set(manifest["tools"]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "typed", "code", "told"),
+    [
+        ("--prometheus", "prometheus:9090", 2, "no http or https URL and no service"),
+        ("--prometheus", "svc:monitoring", 2, "svc:NAMESPACE/NAME:PORT"),
+        ("--log-store", "https://loki", 2, "loki+URL or victorialogs+URL"),
+        ("--log-store", "loki+nowhere", 2, "no http or https URL"),
+        ("--kernel-logs", "/no/such/folder", 4, "no such folder of kernel logs"),
+        ("--dumps", "exec:relative_", 2, "an absolute path in the container"),
+        ("--dumps", "ftp2://x/y", 2, "ftp2"),
+        ("--dumps", "/no/such/folder", 4, "no such folder of Flight Recorder dumps"),
+    ],
+)
+def test_a_slip_in_a_place_costs_no_look(
+    fake: FakeApi, collect: Any, option: str, typed: str, code: int, told: str
+) -> None:
+    """Said before anything is asked of the cluster; out of the environment it costs its own source alone."""
+    job(fake)
+    done = collect("train", option, typed)
+    assert (code, "") == (done.code, done.out)
+    assert told in done.err
+    assert [] == fake.asked
+
+
+def test_a_wrong_place_in_the_environment_is_a_gap(
+    fake: FakeApi, collect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of all jobs: the look goes on without that source."""
+    job(fake)
+    del fake.logs["train-1", "trainer"]
+    for variable in ("GPUFLEET_PROMETHEUS", "GPUFLEET_LOG_STORE", "GPUFLEET_DUMPS"):
+        monkeypatch.setenv(variable, "/nowhere")
+    done = collect("train")
+    assert 3 == done.code, done.err
+    missing = done.missing
+    assert "no http or https URL" in missing["metrics of the GPUs"]
+    assert "names no log store" in missing["logs of 1 pods that the cluster did not give"]
+    assert "no such folder" in missing["Flight Recorder dumps in /nowhere"]
+    monkeypatch.setenv("GPUFLEET_DUMPS", "exec:relative_")
+    assert (
+        "no absolute path" in collect("train", to="b").missing["Flight Recorder dumps of all ranks"]
+    )
+    monkeypatch.setenv("GPUFLEET_DUMPS", "s3://me:secret@bucket/x")
+    assert "credentials do not belong" in str(collect("train", to="c").missing)
+
+
+def test_a_place_that_cannot_be_reached_is_a_gap(fake: FakeApi, collect: Any) -> None:
+    """It is no slip: the look goes on without it, and is not held up before it has begun."""
+    job(fake)
+    done = collect("train", "--dumps", "ftp://127.0.0.1:9/run7/rank_")
+    assert 3 == done.code, done.err
+    assert any("ftp://127.0.0.1:9/run7/rank_" in what for what in done.missing)
+
+
+def test_one_file_of_another_kind_is_refused(fake: FakeApi, collect: Any) -> None:
+    """A folder called incident.zip would be a surprise."""
+    job(fake)
+    for name in ("incident.zip", "incident.tar"):
+        done = collect("train", to=name)
+        assert (2, False) == (done.code, done.place.exists())
+        assert "--to" in done.err
+        assert "one file is written as .tar.gz or .tar.zst" in done.err

@@ -15,7 +15,7 @@ from servers.metrics import Series, held, xid_series
 from servers.victoria import Stream
 
 from gpufleet_cli.cli import main
-from gpufleet_cli.live import doctor_job
+from gpufleet_cli.live import doctor_job, doctor_stores
 from gpufleet_cli.live.metric_probe import WORTH_HAVING
 from gpufleet_cli.live.pods import Pod, pods_of
 from live import fake_api
@@ -86,6 +86,28 @@ def test_a_missing_right_has_the_command_that_grants_it(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 36
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_store_behind_the_service_proxy_needs_a_right_of_its_own(
+    fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Said before it is asked, with the commands that grant it for this one Service; triage says it at its start."""
+    fake.denied.add(("get", "services/proxy"))
+    said = 'services "p:90" is forbidden: User "anna" cannot get resource "services/proxy"'
+    fake.odd.append(lambda path, _: fake_api.failure(403, said) if "/proxy" in path else None)
+    way = ["--kubeconfig", str(fake_kubeconfig), "--prometheus", "svc:mon/p:90"]
+    found = asked(capsys, *way, "--log-store", "loki+https://loki", "--deadline", "9", status=3)
+    right = found["right to get services/proxy in mon"]
+    assert (False, doctor_stores.XIDS) == (right["ok"], right["would_lack"])
+    assert "needs get on services/proxy in mon" in found["metrics"]["what"]
+    role = "kubectl create role gpufleet-p -n mon --verb=get --resource=services/proxy"
+    bound = "kubectl create rolebinding gpufleet-p -n mon --role=gpufleet-p --user=anna"
+    assert f"{role} --resource-name=p:90; {bound}" == right["action"]
+    fake.add("/api/v1/namespaces/ml/pods", fake_api.pod("w-0", labels={"job": "t"}))
+    main(["collect", "-l", "job=t", "-n", "ml", "--to", str(tmp_path / "b"), *way])
+    err = capsys.readouterr().err
+    assert "not allowed: get services/proxy in mon: not seen tonight: the XID history" in err
+    assert "needs get on services/proxy in mon" in (tmp_path / "b/manifest.json").read_text()
 
 
 def test_nothing_reached_is_four(
@@ -182,6 +204,10 @@ def test_what_the_recorder_would_leave() -> None:
         [pod({"nfs": {}}, **{**GOOD, "TORCH_NCCL_DUMP_ON_TIMEOUT": ""})]
     )
     assert (True, "not in the spec" in elsewhere.what) == (elsewhere.ok, True)
+    closed = fake_api.pod("train-0", env=GOOD)
+    closed["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
+    told = doctor_job.recorder(pods_of([closed]))
+    assert (False, doctor_job.DUMPS) == (told.ok, told.would_lack)
     mixed = doctor_job.recorder([pod({"nfs": {}}, **GOOD), pod(None, **GOOD)])
     assert (False, True) == (mixed.ok, mixed.what.startswith("1 of 2 pods: "))
 

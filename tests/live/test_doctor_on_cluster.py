@@ -98,6 +98,20 @@ def test_each_role(
         one["what"] for one in manifest["missing"]
     }
 
+    for command in (
+        ["ranks", job], ["node", made[0]], ["nodes"], ["queue"], ["drain-check", made[0]],
+        ["preflight", job], ["cache", "refresh"],
+    ):  # fmt: skip
+        assert 4 != main([*command, *way]), capsys.readouterr().err
+    capsys.readouterr()
+    reader = cluster.audit(user=f"system:serviceaccount:{namespace.name}:reader")
+    refused_calls = {
+        "/".join(filter(None, (one["objectRef"]["resource"], one["objectRef"].get("subresource"))))
+        for one in reader
+        if one["responseStatus"]["code"] == 403
+    }
+    assert {"pods/exec"} == refused_calls, "the role lacks what a command asks"
+
     nodes.kill_at(cluster, made[1], datetime.now(UTC) - timedelta(minutes=10))
     status, found = document(capsys, *way, "--deadline", "60s")
     assert 0 == status

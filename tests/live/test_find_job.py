@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpufleet_cli import completion
 from gpufleet_cli.cli import main
 from gpufleet_cli.errors import TargetError, UsageError
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.find_job import Wanted, find
 from gpufleet_cli.live.pods import attempts_of, pods_of
 from live import fake_api
+from live.fake_answers import answer
 from live.fake_api import FakeApi, failure
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
@@ -90,6 +93,26 @@ def test_a_part_is_not_another_job(fake: FakeApi, api: Api) -> None:
     found = find(api, wanted("train", namespace="ml"))
     assert found.kind is not None
     assert "JobSet" == found.kind.kind
+
+
+def test_a_bare_name_of_a_part_means_the_whole(fake: FakeApi, api: Api) -> None:
+    """What `kubectl get jobs` shows of a JobSet; with its kind it is what was typed, and so it is for evict."""
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "train"}
+    owners = [{**owner, "uid": "uid-ml-train", "controller": True}]
+    fake.add(JOBSETS.format("ml"), named("train"))
+    fake.add(JOBS.format("ml"), named("train-w-0", meta={"ownerReferences": owners}))
+    labels = {JOB_NAME: "train-w-0"}
+    pods(fake, SET_NAME, "train", 2, labels=labels)
+
+    def shown(target: str, *, is_whole: bool) -> str:
+        asked = Wanted(target=target, selector=None, namespace="ml", is_whole=is_whole)
+        return find(api, asked).shown
+
+    assert "JobSet ml/train" == shown("train-w-0", is_whole=True)
+    assert "Job ml/train-w-0" == shown("job/train-w-0", is_whole=True)
+    assert "Job ml/train-w-0" == shown("train-w-0", is_whole=False)
+    fake.collections[JOBSETS.format("ml")].clear()
+    assert "Job ml/train-w-0" == shown("train-w-0", is_whole=True)
 
 
 def test_neither_found_names_both_looks(
@@ -260,3 +283,78 @@ def test_the_failed_attempt_is_the_subject_while_it_is_fresh(
     assert 1 == json.loads(capsys.readouterr().out)["job"]["attempt"], (
         "it stalled, and that is newer"
     )
+
+
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta1/namespaces/ml/workloads"
+
+
+def with_kueue(path: str, _query: object) -> fake_api.Said | None:
+    """Discovery of a cluster that has it."""
+    if path != "/apis":
+        return None
+    groups = {**fake_api.GROUPS, "kueue.x-k8s.io": ["v1beta1"]}
+    return answer({"groups": [fake_api.group(n, v) for n, v in groups.items()]})
+
+
+@pytest.mark.parametrize(
+    "typed", ["workload/job-train-1f2a3", "workloads/job-train-1f2a3", "job-train-1f2a3"]
+)
+def test_a_workload_of_kueue_leads_to_its_job(fake: FakeApi, api: Api, typed: str) -> None:
+    """What `kubectl get workloads` shows is what somebody has at hand."""
+    fake.odd.append(with_kueue)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-ml-train"}
+    owners = {"ownerReferences": [{**owner, "controller": True}]}
+    fake.add(WORKLOADS, named("job-train-1f2a3", meta=owners))
+    fake.add(JOBS.format("ml"), named("train"))
+    pods(fake, JOB_NAME, "train", 2)
+    for namespace in ("ml", None):
+        found = find(api, wanted(typed, namespace=namespace))
+        assert ("Job ml/train", 2) == (found.shown, len(found.pods))
+
+
+def test_a_workload_of_plain_pods_is_their_group(fake: FakeApi, api: Api) -> None:
+    """It has the group's name, which its pods carry as a label."""
+    fake.odd.append(with_kueue)
+    fake.add(WORKLOADS, named("run7"))
+    pods(fake, "kueue.x-k8s.io/pod-group-name", "run7", 2)
+    found = find(api, wanted("run7", namespace="ml"))
+    assert (None, 2, "run7") == (found.kind, len(found.pods), found.name)
+    with pytest.raises(TargetError, match="no job run8 in namespace ml"):
+        find(api, wanted("workload/run8", namespace="ml"))
+
+
+def test_a_fetch_in_vain_takes_no_name_away(
+    fake: FakeApi,
+    fake_kubeconfig: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing read: exit 4, and what was kept stays; nodes alone refused: theirs stay, the others are new."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("GPUFLEET_NO_STATE", raising=False)
+    asked = ["cache", "refresh", "--kubeconfig", str(fake_kubeconfig)]
+
+    def offered(command: str) -> list[str]:
+        words = ["gpufleet", "--kubeconfig", str(fake_kubeconfig), command, ""]
+        return (completion.matches(words, dict(os.environ)) or ([], False))[0]
+
+    fake.add("/api/v1/nodes", fake_api.node("gpu-1"))
+    fake.add("/api/v1/namespaces", {"metadata": {"name": "ml"}})
+    pods(fake, JOB_NAME, "train", 1)
+    assert 0 == main(asked)
+    assert (["gpu-1"], ["train"]) == (offered("node"), offered("triage"))
+    closed = ["/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces"]
+    fake.odd.append(lambda path, _: failure(403) if path in closed else None)
+    fake.collections["/api/v1/nodes"].append(fake_api.node("gpu-2"))
+    fake.collections["/api/v1/namespaces/ml/pods"].clear()
+    capsys.readouterr()
+    assert 4 == main(asked)
+    told = capsys.readouterr()
+    assert ("", True) == (told.out, "not allowed to read nodes" in told.err)
+    assert (["gpu-1"], ["train"]) == (offered("node"), offered("triage"))
+    closed[:] = closed[:1]
+    pods(fake, JOB_NAME, "next", 1)
+    assert 0 == main(asked)
+    assert "not fetched: nodes: not allowed to read nodes" in capsys.readouterr().err
+    assert (["gpu-1"], ["next"]) == (offered("node"), offered("triage"))

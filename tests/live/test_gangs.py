@@ -151,6 +151,38 @@ def test_without_nodes_and_jobs_the_pods_still_tell(
     }
 
 
+def test_objects_of_the_own_namespace_where_not_all_may_be_listed(
+    fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A right in one namespace is enough to know that a gang there is short of a pod."""
+    gang(fake, "one", pods=2, size=3)
+    closed = ("/api/v1/pods", "/apis/batch/v1/jobs")
+    fake.odd.append(lambda path, _: fake_api.failure(403) if path in closed else None)
+    found = asked(capsys, fake_kubeconfig)
+    (one,) = found["gangs"]
+    assert ("one", 3) == (one["name"], one["size"])
+    assert {"objects: jobs": "not allowed to list them in all namespaces; read in ml"} == {
+        one["what"]: one["why"] for one in found["missing"] if one["what"].startswith("objects")
+    }
+
+
+def test_a_group_of_pods_is_named_by_its_label(
+    fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Plain pods that Kueue admits together: what is printed to type next finds them."""
+    labels = {"kueue.x-k8s.io/pod-group-name": "run7"}
+    dead = {"terminated": {"exitCode": 1, "finishedAt": ago(2)}}
+    for name, state in (("run7-a", None), ("run7-b", dead)):
+        fake.add(
+            "/api/v1/namespaces/ml/pods",
+            fake_api.pod(name, labels=labels, state=state, node=f"n-{name}"),
+        )
+    main(["--kubeconfig", str(fake_kubeconfig)])
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if "gpufleet triage" in one]
+    assert "gpufleet triage -l kueue.x-k8s.io/pod-group-name=run7 -n ml" == line.strip()
+    assert main([*line.split()[1:], "--kubeconfig", str(fake_kubeconfig)]) in (0, 3)
+
+
 def test_nothing_to_read_is_four(
     fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

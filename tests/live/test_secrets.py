@@ -260,3 +260,25 @@ def test_what_a_spec_names_as_a_secret_is_found_elsewhere() -> None:
         assert inside[4:16] not in hide_in_log(b"blob " + inside + b" ok", known)[0]
     line = b"training of Meta-Llama-3-70B"
     assert (line, []) == hide_in_log(line, known)
+
+
+def test_variables_of_a_runtime_environment() -> None:
+    """A RayJob has its variables in YAML text, or as an object; each is one place, and known settings stay."""
+    text = (
+        "pip: [torch]\nenv_vars:\n  NCCL_DEBUG: INFO\n  MINE: planted-one\n  KEYS: |\n    planted-two\n"
+        "    planted-three\n\n  'QUOTED': \"planted-four\"\nworking_dir: s3://bucket/x\n"
+    )
+    hider = Hider()
+    spec = {
+        "runtimeEnvYAML": text,
+        "runtime_env": {"env_vars": {"A": "planted-five", "NCCL_DEBUG": "WARN"}},
+    }
+    shown = json.dumps(hider.cleaned({"spec": spec}, "job"))
+    assert "planted" not in shown
+    assert ("NCCL_DEBUG: INFO" in shown, "s3://bucket/x" in shown, "WARN" in shown) == (True,) * 3
+    assert {
+        "job.spec.runtimeEnvYAML.env_vars.MINE", "job.spec.runtimeEnvYAML.env_vars.KEYS",
+        "job.spec.runtimeEnvYAML.env_vars.QUOTED", "job.spec.runtime_env.env_vars.A",
+    } == {one.where for one in hider.hidden}  # fmt: skip
+    inline = Hider().cleaned({"runtimeEnvYAML": "env_vars: {A: planted-six, B: x}"}, "job")
+    assert {"runtimeEnvYAML": "env_vars: [hidden]"} == inline

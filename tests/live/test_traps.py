@@ -16,7 +16,7 @@ import pytest
 from builders import evidence
 
 from gpufleet_cli.cli import main
-from gpufleet_cli.facts import XidEvent
+from gpufleet_cli.facts import IdentityLink, XidEvent
 from gpufleet_cli.live.answers import Answer, LogRead, read_log
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.log_tasks import LogTask
@@ -44,28 +44,49 @@ def ranks_of(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> dict[int, 
     return {one["rank"]: one["pod"] for one in found["ranks"]}
 
 
+def sorting_themselves(fake: FakeApi) -> list[str]:
+    """Twelve pods of two ranks, `t-0` to `t-11`, whose agents sort themselves; in the order of their ranks."""
+    args = ["torchrun", "--rdzv-backend=c10d", "--nproc-per-node=2", "train.py"]
+    names = [f"t-{index}" for index in range(12)]
+    for name in names:
+        labels = {"job": "t", "batch.kubernetes.io/job-completion-index": name[2:]}
+        fake.add(PODS, fake_api.pod(name, labels=labels, node=f"n{name}", gpus=2, args=args))
+    return sorted(names)
+
+
 def test_trap_1_the_pod_index_is_not_the_rank(
     fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """c10d sorts names as strings, so `t-10` comes before `t-2`: what the logs say holds, and where no
-    log says anything no rank is placed by the index of its pod."""
-    args = ["torchrun", "--rdzv-backend=c10d", "--nproc-per-node=2", "train.py"]
-    for name in ("t-2", "t-10"):
-        labels = {"job": "t", "batch.kubernetes.io/job-completion-index": name[2:]}
-        fake.add(PODS, fake_api.pod(name, labels=labels, node=f"n{name}", gpus=2, args=args))
-    fake.logs["t-10", "trainer"] = lines(0, 2)
-    fake.logs["t-2", "trainer"] = lines(2, 2)
-    assert {0: "t-10", 1: "t-10", 2: "t-2", 3: "t-2"} == ranks_of(fake_kubeconfig, capsys)
-    fake.logs.clear()
+    """c10d sorts names as strings, so `t-10` comes before `t-2`: what the logs say holds, one of them is enough
+    to tell the order, and where no log says anything no rank is placed by the index of its pod."""
+    ordered = sorting_themselves(fake)
+    assert ["t-1", "t-10", "t-11", "t-2"] == ordered[1:5]
+    truth = {2 * at + local: name for at, name in enumerate(ordered) for local in (0, 1)}
     assert {None} >= set(ranks_of(fake_kubeconfig, capsys).values())
+    fake.logs["t-10", "trainer"] = lines(4, 2)
+    assert truth == ranks_of(fake_kubeconfig, capsys)
+    for at, name in enumerate(ordered):
+        fake.logs[name, "trainer"] = lines(2 * at, 2)
+    assert truth == ranks_of(fake_kubeconfig, capsys)
 
 
-def test_trap_2_rank_in_a_pods_environment_is_a_node_rank() -> None:
-    """A PyTorchJob's worker of eight GPUs with RANK=1 has ranks 8 to 15."""
-    labels = {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/job-name": "t"}
-    env = {"RANK": "1", "PET_NODE_RANK": "1", "MASTER_ADDR": "t-master-0"}
-    (pod,) = pods_of([fake_api.pod("t-worker-0", labels=labels, env=env, gpus=8)])
-    assert (1, "static") == (pod.state.node_rank, pod.state.rendezvous)
+def test_trap_2_rank_in_a_pods_environment_is_a_node_rank(
+    fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A PyTorchJob's worker of eight GPUs with RANK=1 has ranks 8 to 15, and no pod has rank 1 alone."""
+    for index, role in enumerate(("master", "worker")):
+        labels = {"training.kubeflow.org/replica-type": role, "job": "t"}
+        labels["training.kubeflow.org/job-name"] = "t"
+        env = {"RANK": str(index), "PET_NODE_RANK": str(index), "WORLD_SIZE": "16"}
+        args = ["--nproc-per-node=8", "train.py"]
+        name = f"t-{role}-0"
+        fake.add(PODS, fake_api.pod(name, labels=labels, node=role, env=env, gpus=8, args=args))
+    (_, worker) = pods_of(fake.collections[PODS])
+    assert (1, "static") == (worker.state.node_rank, worker.state.rendezvous)
+    homes = ranks_of(fake_kubeconfig, capsys)
+    assert {"t-master-0": set(range(8)), "t-worker-0": set(range(8, 16))} == {
+        pod: {rank for rank, home in homes.items() if home == pod} for pod in set(homes.values())
+    }
 
 
 def test_trap_3_an_error_can_come_as_the_body_of_a_200() -> None:
@@ -105,10 +126,14 @@ FLAT = [[1_787_000_000 + 30 * n, "79"] for n in range(6)]
 RISE = [[1_787_000_000 + 30 * n, "79" if n > 3 else "0"] for n in range(6)]
 
 
-def test_trap_6_the_pod_of_a_series_may_be_the_exporters() -> None:
-    """Where `exported_pod` is there, `pod` names dcgm-exporter, and is nobody's rank."""
-    facts = series(RISE, Hostname="gpu-1", pod="dcgm-exporter-x7", exported_pod="w-1")
-    assert "dcgm-exporter-x7" not in repr(facts)
+@pytest.mark.parametrize("exporter", ["dcgm-exporter-x7", "gpu-telemetry-x7"])
+def test_trap_6_the_pod_of_a_series_may_be_the_exporters(exporter: str) -> None:
+    """Where `exported_pod` is there, `pod` names the exporter, whatever it is called, and is nobody's rank."""
+    facts = series(RISE, Hostname="gpu-1", pod=exporter, exported_pod="w-1")
+    assert ["w-1"] == [one.pod for one in facts if isinstance(one, IdentityLink)]
+    assert exporter not in repr(facts)
+    kept = series(RISE, Hostname="gpu-1", pod="w-1")
+    assert ["w-1"] == [one.pod for one in kept if isinstance(one, IdentityLink)]
 
 
 @pytest.mark.parametrize("label", ["Hostname", "hostname"])

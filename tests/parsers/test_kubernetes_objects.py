@@ -532,3 +532,24 @@ def test_wrong_types_cost_themselves(path: str, junk: object) -> None:
     for found in (pod(), node(), copy.deepcopy(EVENT)):
         found[path] = junk
         parse(listed(found))
+
+
+@pytest.mark.parametrize(
+    ("change", "sorts_as"),
+    [
+        ({"command": ["torchrun", "--rdzv-backend=c10d"]}, "w-5"),
+        ({"env": [{"name": "PET_RDZV_ENDPOINT", "value": "x:1"}]}, "w-5"),
+        ({"command": ["torchrun", "--rdzv-backend=etcd-v2"]}, None),
+        ({"command": ["torchrun", "--rdzv-backend=c10d", "--local-addr=$(POD_IP)"]}, None),
+        ({"command": ["torchrun", "--standalone"]}, None),
+        ({"command": ["torchrun", "--node-rank=5"]}, None),
+    ],
+)
+def test_by_what_agents_are_sorted(change: dict[str, object], sorts_as: str | None) -> None:
+    """c10d alone sorts, by host names; a pod on its node's network has the node's."""
+    made = pod(name="w-5", labels={INDEX: "5"}, **change)
+    (state,) = [fact for fact in parse(made) if isinstance(fact, PodState)]
+    assert sorts_as == state.sorts_as
+    made["spec"] |= {"hostNetwork": True, "nodeName": "gpu-7"}
+    (state,) = [fact for fact in parse(made) if isinstance(fact, PodState)]
+    assert ("gpu-7" if sorts_as else None) == state.sorts_as

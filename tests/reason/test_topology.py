@@ -273,6 +273,65 @@ def test_two_pods_that_said_nothing_are_not_told_apart() -> None:
     assert {"pod-1": (4, 5, 6, 7)} == dict(found.by_pod)
 
 
+def sorting(names: list[str]) -> list[PodState]:
+    """Pods of two ranks whose agents sort themselves by their host names."""
+    listed = pods(len(names), "c10d")
+    return [
+        replace(one, name=name, gpus=2, sorts_as=name)
+        for one, name in zip(listed, names, strict=True)
+    ]
+
+
+def test_agents_sort_themselves_by_host_name() -> None:
+    """No line tells a rank, and both orders of names agree: placed, and said to be derived."""
+    found = gathered(sorting(["w-2", "w-0", "w-1"]), [], size=6)
+    assert {"w-0": (0, 1), "w-1": (2, 3), "w-2": (4, 5)} == dict(found.by_pod)
+    assert {"derived"} == {place.how for place in found.places.values()}
+    assert 1 == found.places[3].local_rank
+
+
+TWELVE = [f"w-{n}" for n in range(12)]
+
+
+def test_where_strings_and_numbers_sort_apart_a_line_decides() -> None:
+    """`w-10` before `w-2` in every torchrun so far; nobody is placed before a line has told which order it was."""
+    untold = gathered(sorting(TWELVE), [], size=24)
+    assert {} == dict(untold.by_pod)
+    assert "no line tells which of 12 pods holds which ranks" in untold.contradictions[0]
+    as_text = gathered(sorting(TWELVE), [saying("w-10", 4)], size=24)
+    assert ((4, 5), (8, 9), (22, 23)) == tuple(as_text.by_pod[n] for n in ("w-10", "w-2", "w-9"))
+    as_numbers = gathered(sorting(TWELVE), [saying("w-2", 4)], size=24)
+    assert ((20, 21), (4, 5)) == tuple(as_numbers.by_pod[n] for n in ("w-10", "w-2"))
+    neither = gathered(sorting(TWELVE), [saying("w-2", 0), saying("w-10", 4)], size=24)
+    assert {"w-2": (0,), "w-10": (4,)} == dict(neither.by_pod)
+    assert () == neither.contradictions
+
+
+def test_a_prefix_counts_against_the_order_of_names() -> None:
+    """`[rank1]:` in `w-1` alone: a rank of the world, and not where names would have it. In all pods: local ranks."""
+    names = ["w-0", "w-1", "w-2"]
+    alone = gathered(sorting(names), [Speaker(stream="w-1", prefix_rank=1, pod="w-1")], size=6)
+    assert {"w-1": (1,)} == dict(alone.by_pod)
+    local = [Speaker(stream=name, prefix_rank=n, pod=name) for name in names for n in (0, 1)]
+    found = gathered(sorting(names), local, size=6)
+    assert {"w-0": (0, 1), "w-1": (2, 3), "w-2": (4, 5)} == dict(found.by_pod)
+    assert 3 == found.by_speaker[local[3]]
+
+
+def test_nobody_has_a_rank_before_all_agents_have_met() -> None:
+    """A pod that waits for its image: the names tell an order that was never given out."""
+    names = ["w-0", "w-1", "w-2"]
+    waits = [replace(sorting(names)[1], phase="Pending")]
+    assert {} == dict(gathered([*sorting(names)[::2], *waits], [], size=6).by_pod)
+
+
+def test_a_world_that_is_not_full_or_hosts_that_are_not_known_place_nobody() -> None:
+    assert {} == dict(gathered(sorting(["w-0", "w-1"]), [], size=6).by_pod)
+    assert {} == dict(gathered([*sorting(["w-0", "w-1"]), *pods(1, "c10d")], [], size=6).by_pod)
+    same = [replace(one, sorts_as="node") for one in sorting(["w-0", "w-1", "w-2"])]
+    assert {} == dict(gathered(same, [], size=6).by_pod)
+
+
 def test_a_driver_prints_for_workers_elsewhere() -> None:
     """The address in Ray's line is the worker's pod, whoever's log it stands in."""
     speaker = Speaker(stream="pod-0", prefix_rank=9, pod="pod-0", host="10.0.0.2", pid=909)
