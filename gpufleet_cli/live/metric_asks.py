@@ -19,6 +19,7 @@ BEFORE_S = 15 * 60
 """How long before the window samples begin: a code is only new beside a sample without it."""
 THREADS = 4
 _SPLITS = 8
+MOST_WARNINGS = 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,6 +91,18 @@ def _halves(where: Where, end_s: float, span_s: int) -> Iterator[tuple[Where, fl
         later = span_s // 2
         yield where, end_s, later
         yield where, end_s - later, span_s - later
+
+
+def not_whole(server: Server) -> Iterator[Gap]:
+    """What the server said of answers that are not whole; of many stores that are down a few are named."""
+    told = sorted(server.warnings)
+    for said in told[:MOST_WARNINGS]:
+        more = len(told) - MOST_WARNINGS if said == told[:MOST_WARNINGS][-1] else 0
+        yield Gap(
+            what="part of the metrics",
+            why=f"{server.name} says: {said}" + (f" (and {more:,} more)" if more > 0 else ""),
+            would_settle="XID history",
+        )
 
 
 def not_had(what: str, where: Where | None, exc: SourceError) -> Gap:

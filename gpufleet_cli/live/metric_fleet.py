@@ -37,11 +37,15 @@ GPUS_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """`series` are the samples of GPUs that show a code, `known` the labels of whatever has samples."""
+    """`series` are the samples of GPUs that show a code, `known` the labels of whatever has samples.
+
+    `is_whole` is False where the server itself says that its answers are not: no code is then not none.
+    """
 
     series: tuple[OneSeries, ...]
     known: tuple[Mapping[str, str], ...]
     gaps: tuple[Gap, ...]
+    is_whole: bool = True
 
 
 def history(
@@ -67,7 +71,8 @@ def history(
         run, metric_queries.XID_NAMES, list(_wheres(gpus.values())), WHAT, step_s=step_s
     )
     known = (*(one.metric for one in there), *gpus.values())
-    return Found(series=tuple(found), known=known, gaps=tuple(run.gaps))
+    gaps = (*run.gaps, *metric_asks.not_whole(run.server))
+    return Found(series=tuple(found), known=known, gaps=gaps, is_whole=not run.server.warnings)
 
 
 def _highest(run: Run, span_s: int) -> str:

@@ -32,6 +32,8 @@ _TOO_MUCH = re.compile(
     r"|timed? ?out|timeout|deadline|out of memory",
     re.IGNORECASE,
 )
+_REMARK = re.compile(r"\s*PromQL (?:info|warning)\b", re.IGNORECASE)
+"""On the question and not on the data; Prometheus 2.48 to 2.53 has these among the warnings."""
 
 
 class Flavour(StrEnum):
@@ -84,6 +86,13 @@ class _Answer(msgspec.Struct):
     error: str = ""
     errorType: str = ""
     warnings: list[str] | None = None
+    isPartial: bool = False
+
+
+class _Names(msgspec.Struct):
+    data: list[str] | None = None
+    warnings: list[str] | None = None
+    isPartial: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,7 +127,7 @@ class Server:
             raise SourceError(
                 f"{self.name} answered in a form that Prometheus' API has not"
             ) from exc
-        self.warnings.update(one_line(text) for text in answer.warnings or ())
+        self._note(answer)
         if answer.status == "error":
             said = one_line(answer.error) or "no reason given"
             kind = TooMuch if _TOO_MUCH.search(said) else SourceError
@@ -134,11 +143,18 @@ class Server:
         if response[0] != 200:
             return None
         try:
-            found = msgspec.json.decode(response[2])
+            found = msgspec.json.decode(response[2], type=_Names)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        data = found.get("data") if isinstance(found, dict) else None
-        return {name for name in data if isinstance(name, str)} if isinstance(data, list) else None
+        self._note(found)
+        return None if found.data is None else set(found.data)
+
+    def _note(self, answer: _Answer | _Names) -> None:
+        """Remember that an answer is not whole: a store of Thanos, a node of a VictoriaMetrics cluster is down."""
+        said = [text for text in answer.warnings or () if not _REMARK.match(text)]
+        if answer.isPartial and not said:
+            said = ["the answer is partial"]
+        self.warnings.update(one_line(text) for text in said)
 
 
 _decode = msgspec.json.Decoder(_Answer).decode

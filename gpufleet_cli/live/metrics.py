@@ -66,10 +66,7 @@ def gather(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = No
     keep = iter(judged.kept)
     xids, readings, pods = ([one for one in part if next(keep)] for part in (xids, readings, pods))
     run.gaps += _absent(run, places, xids)
-    run.gaps += [
-        Gap(what="part of the metrics", why=f"{name} says: {said}", would_settle="XID history")
-        for said in sorted(run.server.warnings)
-    ]
+    run.gaps += metric_asks.not_whole(run.server)
     files = [
         *metric_files.files("metrics/xid", xids),
         *metric_files.files("metrics/readings", readings),
@@ -123,7 +120,7 @@ def history(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = N
     kept = [one for one, is_kept in zip(unique, judged.kept, strict=False) if is_kept]
     return Gathered(
         files=tuple(metric_files.files("metrics/xid-history", kept)),
-        gaps=_in_order([*run.gaps, *judged.gaps]),
+        gaps=_in_order([*run.gaps, *judged.gaps, *metric_asks.not_whole(run.server)]),
         found=_found(run, kept, []),
         step_s=metric_files.usual_step(kept),
     )

@@ -6,7 +6,7 @@ named the node; `repeats` has the test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -89,10 +89,11 @@ def with_xids(
         )
         missing = [one for one in told if isinstance(one, Missing)]
         undated += len(missing)
-        made.append(replace(card, xids=tuple(seen), missing=(*card.missing, *missing)))
+        told_all = tuple(seen) if seen or found.is_whole else None
+        made.append(replace(card, xids=told_all, missing=(*card.missing, *missing)))
     made.sort(key=_fell_ill)
     missing = [Missing(what=gap.what, why=gap.why) for gap in owned.gaps]
-    return made, [*missing, *_not_told(made, undated)]
+    return made, [*missing, *_not_told(made, owned.files, undated)]
 
 
 def _fell_ill(card: NodeCard) -> tuple[bool, bool]:
@@ -102,8 +103,8 @@ def _fell_ill(card: NodeCard) -> tuple[bool, bool]:
     return looks_well, looks_well and not has_fault
 
 
-def _not_told(cards: Sequence[NodeCard], undated: int) -> Iterator[Missing]:
-    lost = [card.name for card in cards if card.xids is None and card.gpus.capacity]
+def _not_told(cards: Sequence[NodeCard], known: Container[str], undated: int) -> Iterator[Missing]:
+    lost = [card.name for card in cards if card.gpus.capacity and card.name not in known]
     if lost:
         more = f" and {len(lost) - 1:,} more nodes" if len(lost) > 1 else ""
         why = "no XID series of the last hour bears the name or address"
