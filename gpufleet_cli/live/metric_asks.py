@@ -10,10 +10,11 @@ from functools import partial
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.facts import Gap
-from gpufleet_cli.live import metric_files, metric_queries
+from gpufleet_cli.live import metric_files, metric_queries, thanos_stores
+from gpufleet_cli.live.http_source import Fetch
 from gpufleet_cli.live.metric_nodes import Where
 from gpufleet_cli.live.metric_queries import Matcher
-from gpufleet_cli.live.metric_server import OneSeries, Server, TooMuch
+from gpufleet_cli.live.metric_server import OneSeries, Server, TooMuch, recognised
 
 BEFORE_S = 15 * 60
 """How long before the window samples begin: a code is only new beside a sample without it."""
@@ -31,6 +32,20 @@ class Run:
     start_ns: int
     end_ns: int
     gaps: list[Gap] = field(default_factory=list)
+
+    @classmethod
+    def begun(
+        cls, fetch: Fetch, name: str, *, start_ns: int, end_ns: int, matchers: str | None
+    ) -> Run:
+        """The server recognised, its lost stores noted. SourceError where it cannot be asked at all."""
+        run = cls(
+            server=recognised(fetch, name),
+            matchers=metric_queries.matchers(matchers),
+            start_ns=start_ns,
+            end_ns=end_ns,
+        )
+        thanos_stores.note_lost(run.server, run.matchers, run.end_s - run.span_s, run.end_s)
+        return run
 
     @property
     def end_s(self) -> float:

@@ -19,7 +19,7 @@ from gpufleet_cli.live.metric_asks import Run
 from gpufleet_cli.live.metric_nodes import Forms, Where
 from gpufleet_cli.live.metric_queries import NODE_LABELS, Matcher
 from gpufleet_cli.live.metric_scopes import Placed
-from gpufleet_cli.live.metric_server import OneSeries, TooMuch, recognised
+from gpufleet_cli.live.metric_server import OneSeries, TooMuch
 from gpufleet_cli.timestamps import format_ns
 
 WHAT = "XID history"
@@ -52,12 +52,7 @@ def history(
     fetch: Fetch, name: str, *, start_ns: int, end_ns: int, matchers: str | None = None
 ) -> Found:
     """Everything of the window. SourceError where the server cannot be asked, UsageError for wrong matchers."""
-    run = Run(
-        server=recognised(fetch, name),
-        matchers=metric_queries.matchers(matchers),
-        start_ns=start_ns,
-        end_ns=end_ns,
-    )
+    run = Run.begun(fetch, name, start_ns=start_ns, end_ns=end_ns, matchers=matchers)
     places = (*NODE_LABELS, *metric_scopes.SCOPE_LABELS)
     there = run.server.query(f"count by ({','.join(places)}) ({_highest(run, LOOK_S)})", run.end_s)
     if not there:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from gpufleet_cli.errors import SourceError
-from gpufleet_cli.live import metric_nodes, metric_queries, metric_scopes
+from gpufleet_cli.live import metric_nodes, metric_queries, metric_scopes, thanos_stores
 from gpufleet_cli.live.gathered import Probe
 from gpufleet_cli.live.http_source import Fetch
 from gpufleet_cli.live.metric_queries import Matcher
@@ -43,6 +43,7 @@ def probe(
     chosen = metric_queries.matchers(matchers)
     try:
         server = recognised(fetch, name)
+        thanos_stores.note_lost(server, chosen, now_ns / 1e9 - LOOK_S, now_ns / 1e9)
         return _probed(server, chosen, now_ns / 1e9, nodes or {})
     except SourceError as exc:
         what = exc.message if exc.hint is None else f"{exc.message} ({exc.hint})"

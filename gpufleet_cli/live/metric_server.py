@@ -32,6 +32,8 @@ _TOO_MUCH = re.compile(
     r"|timed? ?out|timeout|deadline|out of memory",
     re.IGNORECASE,
 )
+_LIMIT = re.compile(r"ResourceExhausted|limit \d+ violated|exceeded \w+ limit", re.IGNORECASE)
+"""A store of Thanos that finds a question too much leaves its part out of an answer that is a success."""
 _REMARK = re.compile(r"\s*PromQL (?:info|warning)\b", re.IGNORECASE)
 """On the question and not on the data; Prometheus 2.48 to 2.53 has these among the warnings."""
 
@@ -146,7 +148,10 @@ class Server:
             found = msgspec.json.decode(response[2], type=_Names)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        self._note(found)
+        try:
+            self._note(found)
+        except TooMuch:
+            return None
         return None if found.data is None else set(found.data)
 
     def _note(self, answer: _Answer | _Names) -> None:
@@ -154,7 +159,15 @@ class Server:
         said = [text for text in answer.warnings or () if not _REMARK.match(text)]
         if answer.isPartial and not said:
             said = ["the answer is partial"]
+        limit = next((text for text in said if _LIMIT.search(text)), None)
+        if limit is not None:
+            raise TooMuch(f"{self.name}: {_ending(limit)}")
         self.warnings.update(one_line(text) for text in said)
+
+
+def _ending(text: str) -> str:
+    """What a chain of errors says last: `rpc error: code = X desc = rpc error: code = Y desc = WORDS`."""
+    return one_line(text.rpartition(" desc = ")[2])
 
 
 _decode = msgspec.json.Decoder(_Answer).decode

@@ -20,7 +20,7 @@ from gpufleet_cli.live.http_source import Fetch
 from gpufleet_cli.live.metric_asks import Run, not_had
 from gpufleet_cli.live.metric_nodes import Where
 from gpufleet_cli.live.metric_queries import Matcher
-from gpufleet_cli.live.metric_server import OneSeries, recognised
+from gpufleet_cli.live.metric_server import OneSeries
 from gpufleet_cli.parsers.dcgm_labels import gpu_of
 
 NODES_AT_ONCE = 64
@@ -81,12 +81,7 @@ def gather(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = No
 
 
 def _run(fetch: Fetch, name: str, wanted: Wanted, matchers: str | None) -> Run:
-    return Run(
-        server=recognised(fetch, name),
-        matchers=metric_queries.matchers(matchers),
-        start_ns=wanted.start_ns,
-        end_ns=wanted.end_ns,
-    )
+    return Run.begun(fetch, name, start_ns=wanted.start_ns, end_ns=wanted.end_ns, matchers=matchers)
 
 
 def history(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = None) -> Gathered:

@@ -5,20 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
 from gpufleet_cli.errors import SourceError, UsageError
-from gpufleet_cli.live import (
-    metric_probe,
-    metric_queries,
-    metric_scopes,
-    metrics,
-    node_past,
-    node_watch,
-)
-from gpufleet_cli.live.http_source import Fetch, Params
+from gpufleet_cli.live import metric_probe, metric_queries, metric_scopes, metrics
+from gpufleet_cli.live.http_source import Params
 from gpufleet_cli.live.metric_queries import Matcher, chunks, matchers, of_nodes, one_of, selector
 from gpufleet_cli.live.metric_scopes import Placed
 from gpufleet_cli.live.metric_server import Flavour, TooMuch, recognised
@@ -164,9 +156,11 @@ def answering(
     """A server: what it answers to queries is a document, a `Response`, or a function of the parameters."""
 
     def fetch(path: str, params: Params) -> Response:
-        found = {"/api/v1/status/buildinfo": info, "/api/v1/label/__name__/values": names}.get(
-            path, queries
-        )
+        found = {
+            "/api/v1/status/buildinfo": info,
+            "/api/v1/label/__name__/values": names,
+            "/api/v1/stores": {"status": "success", "data": {}},
+        }.get(path, queries)
         if callable(found):
             found = found(params)
         return found if isinstance(found, tuple) else (200, {}, json.dumps(found).encode())
@@ -208,49 +202,6 @@ def test_a_partial_answer_is_a_gap() -> None:
     (gap,) = found.gaps
     assert "thanos says: store 10.0.0.3: connection refused" == gap.why
     assert b'"79"' in found.files[0][1]
-
-
-NONE_SEEN = {
-    "metric": {"Hostname": "gpu-1", "node": "gpu-1", "gpu": "0", "UUID": "u"},
-    "value": [1_787_193_600, "0"],
-}
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({"warnings": ["store 10.0.0.3: connection refused"]}, "store 10.0.0.3: connection ref"),
-        ({"isPartial": True}, "the answer is partial"),
-    ],
-)
-def test_what_is_not_whole_is_no_clean_bill(more: dict[str, object], words: str) -> None:
-    """No code in a part of the answer is not known to be none: for one node, all nodes, the gate and doctor."""
-    data = {"resultType": "vector", "result": [NONE_SEEN]}
-    fetch = answering({"status": "success", "data": data, **more})
-
-    def opened() -> AbstractContextManager[tuple[Fetch, str]]:
-        return nullcontext((fetch, "m"))
-
-    found = metrics.history(fetch, "m", WANTED)
-    assert ["part of the metrics"] == [gap.what for gap in found.gaps]
-    xids, missing = node_past.xids(opened, "gpu-1", (), WANTED.end_ns, None)
-    assert (None, True) == (xids, words in missing[0].why)
-    fleet, _ = node_past.fleet(opened, WANTED.end_ns, None)
-    assert fleet is not None
-    assert (False, True) == (fleet.is_whole, words in fleet.gaps[-1].why)
-    assert words in node_watch.watched(opened, "gpu-1", (), WANTED.end_ns, 60, None).not_whole
-    told = metric_probe.probe(fetch, "m", now_ns=WANTED.end_ns)
-    assert f"part of the metrics: it says: {words}" in told.would_lack
-
-
-def test_many_stores_that_are_down_are_few_lines() -> None:
-    """A remark on the question is none on the data."""
-    down = [f"store 10.0.0.{n}: connection refused" for n in range(9)]
-    remark = "PromQL info: metric might not be a counter, name does not end in _total"
-    fetch = answering(vector_or(matrix(ONE, warnings=[remark, *down])))
-    found = metrics.gather(fetch, "thanos", WANTED)
-    assert 3 == len(found.gaps)
-    assert found.gaps[-1].why.endswith("10.0.0.2: connection refused (and 6 more)")
 
 
 @pytest.mark.parametrize(

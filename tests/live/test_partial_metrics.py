@@ -1,0 +1,134 @@
+"""Answers of metrics servers that are not whole: said as such, and no code in them is not known to be none."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AbstractContextManager, nullcontext
+
+import pytest
+
+from gpufleet_cli.live import metric_probe, metrics, node_past, node_watch
+from gpufleet_cli.live.http_source import Fetch, Params
+from gpufleet_cli.live.metric_server import TooMuch, recognised
+from gpufleet_cli.live.service_words import Response
+
+from .test_metrics import ONE, WANTED, answering, matrix, vector_or
+
+NONE_SEEN = {
+    "metric": {"Hostname": "gpu-1", "node": "gpu-1", "gpu": "0", "UUID": "u"},
+    "value": [1_787_193_600, "0"],
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"warnings": ["store 10.0.0.3: connection refused"]}, "store 10.0.0.3: connection ref"),
+        ({"isPartial": True}, "the answer is partial"),
+    ],
+)
+def test_what_is_not_whole_is_no_clean_bill(more: dict[str, object], words: str) -> None:
+    """No code in a part of the answer is not known to be none: for one node, all nodes, the gate and doctor."""
+    data = {"resultType": "vector", "result": [NONE_SEEN]}
+    fetch = answering({"status": "success", "data": data, **more})
+
+    def opened() -> AbstractContextManager[tuple[Fetch, str]]:
+        return nullcontext((fetch, "m"))
+
+    found = metrics.history(fetch, "m", WANTED)
+    assert ["part of the metrics"] == [gap.what for gap in found.gaps]
+    xids, missing = node_past.xids(opened, "gpu-1", (), WANTED.end_ns, None)
+    assert (None, True) == (xids, words in missing[0].why)
+    fleet, _ = node_past.fleet(opened, WANTED.end_ns, None)
+    assert fleet is not None
+    assert (False, True) == (fleet.is_whole, words in fleet.gaps[-1].why)
+    assert words in node_watch.watched(opened, "gpu-1", (), WANTED.end_ns, 60, None).not_whole
+    told = metric_probe.probe(fetch, "m", now_ns=WANTED.end_ns)
+    assert f"part of the metrics: it says: {words}" in told.would_lack
+
+
+THANOS = {
+    "status": "success",
+    "data": {"version": "0.42.4", "revision": "", "branch": "", "goVersion": "go1.26.8"},
+}
+LOST = (
+    'rpc error: code = DeadlineExceeded desc = latest balancer error: connection error: desc = "transport: Error'
+    ' while dialing: dial tcp 10.0.0.7:10901: connect: connection refused"'
+)
+STORES = {
+    "status": "success",
+    "data": {
+        "sidecar": [
+            {"name": name, "lastCheck": "2026-11-30T15:49:27.450806679Z", "lastError": error,
+             "labelSets": [{"cluster": cluster, "prometheus_replica": "a"}],
+             "minTime": 1_787_170_000_000, "maxTime": latest}
+            for name, error, cluster, latest in (
+                ("10.0.0.6:10901", None, "prod", 9_223_372_036_854_775_807),
+                ("10.0.0.7:10901", LOST, "prod", 9_223_372_036_854_775_807),
+                ("10.0.0.8:10901", LOST, "lab", 9_223_372_036_854_775_807),
+                ("10.0.0.9:10901", LOST, "prod", 1_787_180_000_000),
+            )
+        ]
+    },
+}  # fmt: skip
+"""As Thanos 0.42 answered five seconds after a sidecar had died; the others differ where they may not count."""
+
+
+@pytest.mark.parametrize(
+    ("matchers", "names"),
+    [('cluster="prod"', ["10.0.0.7"]), (None, ["10.0.0.7", "10.0.0.8"]), ('cluster="x"', [])],
+)
+def test_a_store_that_thanos_lost_is_told(matchers: str | None, names: list[str]) -> None:
+    """Its answers say nothing of it. Stores of another cluster or time, and those that are well, do not count."""
+
+    def fetch(path: str, params: Params) -> Response:
+        if path == "/api/v1/stores":
+            return 200, {}, json.dumps(STORES).encode()
+        return answering(vector_or(matrix(ONE)), info=THANOS)(path, params)
+
+    told = [
+        gap.why
+        for gap in metrics.gather(fetch, "thanos", WANTED, matchers=matchers).gaps
+        if gap.what == "part of the metrics"
+    ]
+    assert [f"thanos says: sidecar {name}:10901 does not answer" in why
+            for name, why in zip(names, told, strict=True)] == [True] * len(names)  # fmt: skip
+    assert all("connection refused" in why for why in told)
+    probed = metric_probe.probe(fetch, "thanos", now_ns=WANTED.end_ns, matchers=matchers)
+    assert bool(names) == ("does not answer" in probed.would_lack)
+
+
+LIMIT = (
+    "receive series from Addr: 127.0.0.1:52177 MinTime: 1796032261000 MaxTime: 1796053861001: rpc error: code ="
+    " ResourceExhausted desc = fetch postings for block 01M8PJE1CJZQ01CHQ0MZRC7TDS: rpc error: code ="
+    " ResourceExhausted desc = exceeded series limit: limit 3 violated (got 4)"
+)
+
+
+def test_a_limit_of_a_store_is_asked_again_in_halves() -> None:
+    """Thanos calls it a success without that store's part, with a warning (0.42, store gateway)."""
+    asked: list[Params] = []
+
+    def answer(params: Params) -> object:
+        asked.append(params)
+        query = str(params["query"])
+        if "[4500s]" in query and "XID" in query and not query.startswith("count by"):
+            return matrix(warnings=[LIMIT])
+        return vector_or(matrix(ONE))(params)
+
+    found = metrics.gather(answering(answer, info=THANOS), "thanos", WANTED)
+    assert () == found.gaps
+    assert b'"79"' in found.files[0][1]
+    assert [True, True] == [any(f"[{s}s]" in str(p["query"]) for p in asked) for s in (4500, 2250)]
+    with pytest.raises(TooMuch, match="thanos: exceeded series limit: limit 3 violated"):
+        recognised(answering(matrix(warnings=[LIMIT])), "thanos").query("up", 1.0)
+
+
+def test_many_stores_that_are_down_are_few_lines() -> None:
+    """A remark on the question is none on the data."""
+    down = [f"store 10.0.0.{n}: connection refused" for n in range(9)]
+    remark = "PromQL info: metric might not be a counter, name does not end in _total"
+    fetch = answering(vector_or(matrix(ONE, warnings=[remark, *down])))
+    found = metrics.gather(fetch, "thanos", WANTED)
+    assert 3 == len(found.gaps)
+    assert found.gaps[-1].why.endswith("10.0.0.2: connection refused (and 6 more)")
