@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -36,6 +36,10 @@ _LIMIT = re.compile(r"ResourceExhausted|limit \d+ violated|exceeded \w+ limit", 
 """A store of Thanos that finds a question too much leaves its part out of an answer that is a success."""
 _REMARK = re.compile(r"\s*PromQL (?:info|warning)\b", re.IGNORECASE)
 """On the question and not on the data; Prometheus 2.48 to 2.53 has these among the warnings."""
+
+
+SHORTEST_S = 3600
+"""A question about so little time is not halved any more."""
 
 
 class Flavour(StrEnum):
@@ -112,6 +116,22 @@ class Server:
         SourceError."""
         at = {} if at_s is None else {"time": f"{at_s:.3f}"}
         return self._asked("/api/v1/query", {"query": text, **at})
+
+    def over(self, text_of: Callable[[int], str], end_s: float, span_s: int) -> list[OneSeries]:
+        """An instant query about the time before `end_s`, `text_of` its seconds; about its halves, newest first, where
+        the server finds that too long. What each piece told, one after the other. TooMuch where an hour is too long."""
+        pending, found = [(end_s, span_s)], list[OneSeries]()
+        while pending:
+            piece_end_s, piece_s = pending.pop()
+            try:
+                found += self.query(text_of(piece_s), piece_end_s)
+            except TooMuch:
+                if piece_s <= SHORTEST_S:
+                    raise
+                later_s = piece_s // 2
+                pending.append((piece_end_s - later_s, piece_s - later_s))
+                pending.append((piece_end_s, later_s))
+        return found
 
     def query_range(self, text: str, start_s: float, end_s: float, step_s: int) -> list[OneSeries]:
         """A range query: one value per step."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.facts import Gap
@@ -96,9 +97,9 @@ def history(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = N
     of = ",".join(("UUID", "gpu", *metric_queries.NODE_LABELS, *metric_scopes.SCOPE_LABELS))
     for place in places:
         conditions = (*place.conditions, *run.matchers)
-        highest = metric_queries.highest(metric_queries.XID_GAUGES, conditions, run.span_s)
+        text = partial(_highest_by, of, conditions)
         try:
-            there = run.server.query(f"max by ({of}) ({highest})", run.end_s)
+            there = run.server.over(text, run.end_s, run.span_s)
         except SourceError as exc:
             run.gaps.append(not_had("XID history", place, exc))
             continue
@@ -118,6 +119,12 @@ def history(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = N
         gaps=_in_order([*run.gaps, *judged.gaps, *metric_asks.not_whole(run.server)]),
         found=_found(run, kept, []),
         step_s=metric_files.usual_step(kept),
+    )
+
+
+def _highest_by(of: str, conditions: Sequence[Matcher], span_s: int) -> str:
+    return (
+        f"max by ({of}) ({metric_queries.highest(metric_queries.XID_GAUGES, conditions, span_s)})"
     )
 
 

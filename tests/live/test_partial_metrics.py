@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
+from gpufleet_cli.errors import SourceError
 from gpufleet_cli.live import metric_probe, metrics, node_past, node_watch
 from gpufleet_cli.live.http_source import Fetch, Params
 from gpufleet_cli.live.metric_server import TooMuch, recognised
+from gpufleet_cli.live.metrics import Wanted
 from gpufleet_cli.live.service_words import Response
 
 from .test_metrics import ONE, WANTED, answering, matrix, vector_or
@@ -122,6 +125,59 @@ def test_a_limit_of_a_store_is_asked_again_in_halves() -> None:
     assert [True, True] == [any(f"[{s}s]" in str(p["query"]) for p in asked) for s in (4500, 2250)]
     with pytest.raises(TooMuch, match="thanos: exceeded series limit: limit 3 violated"):
         recognised(answering(matrix(warnings=[LIMIT])), "thanos").query("up", 1.0)
+
+
+TOO_LONG = {
+    "status": "error",
+    "errorType": "bad_data",
+    "error": "the total query time range exceeds the limit (query length: 720h15m0s, limit: 720h0m0s)"
+    " (err-mimir-max-total-query-length). To adjust the related per-tenant limit, configure"
+    " -query-frontend.max-total-query-length, or contact your service administrator.",
+}
+"""As Mimir 3.0 answers, with 400."""
+
+
+def test_a_month_is_asked_in_halves_where_a_tenant_may_not_ask_so_far() -> None:
+    """The nodes are found, the GPUs with a code, and their samples."""
+    vector = {"status": "success", "data": {"resultType": "vector", "result": [
+        {"metric": {**NONE_SEEN["metric"]}, "value": [1, "79"]}]}}  # fmt: skip
+
+    def answer(params: Params) -> object:
+        query = str(params["query"])
+        if max(map(int, re.findall(r"\[(\d+)s\]", query))) > 30 * 86_400:
+            return 400, {}, json.dumps(TOO_LONG).encode()
+        return matrix(ONE) if query.startswith("{") else vector
+
+    month = Wanted(
+        nodes={"gpu-1": ()},
+        start_ns=WANTED.end_ns - 30 * 86_400 * 10**9,
+        end_ns=WANTED.end_ns,
+    )
+    found = metrics.history(answering(answer, info=MIMIR), "mimir", month)
+    assert () == found.gaps
+    assert 1 == found.files[0][1].count(b'"metric"')
+
+
+MIMIR = {"status": "success", "data": {"application": "Grafana Mimir", "version": "3.0.5"}}
+
+
+def test_a_server_of_tenants_says_what_is_missing() -> None:
+    """Mimir without X-Scope-OrgID: no token would help."""
+    fetch = answering((401, {}, b"no org id\n"), info=MIMIR)
+    with pytest.raises(SourceError, match="wants the name of a tenant") as caught:
+        recognised(fetch, "mimir").query("up", 1.0)
+    assert "tenant" in (caught.value.hint or "")
+
+
+def test_nodes_of_two_tenants_are_not_joined() -> None:
+    """`tenant = "a|b"`: Mimir tells whose each series is."""
+    pair = [
+        {**ONE, "metric": {**ONE["metric"], "__tenant_id__": tenant}}
+        for tenant in ("team-a", "team-b")
+    ]
+    found = metrics.gather(answering(vector_or(matrix(*pair)), info=MIMIR), "mimir", WANTED)
+    assert [] == [path for path, _ in found.files]
+    assert "__tenant_id__ team-a and team-b" in found.gaps[0].why
 
 
 def test_many_stores_that_are_down_are_few_lines() -> None:
