@@ -13,7 +13,14 @@ from dataclasses import dataclass
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.facts import Gap
-from gpufleet_cli.live import metric_asks, metric_files, metric_nodes, metric_queries, metric_scopes
+from gpufleet_cli.live import (
+    metric_asks,
+    metric_files,
+    metric_nodes,
+    metric_queries,
+    metric_reach,
+    metric_scopes,
+)
 from gpufleet_cli.live.http_source import Fetch
 from gpufleet_cli.live.metric_asks import Run
 from gpufleet_cli.live.metric_nodes import Forms, Where
@@ -58,6 +65,8 @@ def history(
     if not there:
         why = f"{name} holds no {metric_queries.XID_GAUGES[0]} of the last hour"
         run.gaps.append(Gap(what=WHAT, why=why, would_settle="dcgm-exporter, or matchers that fit"))
+    else:
+        run.gaps += metric_reach.missing(run, run.matchers)
     series = round(sum(one.number for one in there if one.number > 0))
     marked = list(_marked(run, ",".join(("UUID", "gpu", *places)), series))
     gpus = {tuple(sorted(one.metric.items())): one.metric for one in marked}

@@ -15,7 +15,14 @@ from functools import partial
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.facts import Gap
-from gpufleet_cli.live import metric_asks, metric_files, metric_nodes, metric_queries, metric_scopes
+from gpufleet_cli.live import (
+    metric_asks,
+    metric_files,
+    metric_nodes,
+    metric_queries,
+    metric_reach,
+    metric_scopes,
+)
 from gpufleet_cli.live.gathered import Gathered
 from gpufleet_cli.live.http_source import Fetch
 from gpufleet_cli.live.metric_asks import Run, not_had
@@ -88,6 +95,8 @@ def _run(fetch: Fetch, name: str, wanted: Wanted, matchers: str | None) -> Run:
 def history(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = None) -> Gathered:
     """Xids of a long time (30 days): raw samples of those GPUs alone that show a code at all.
 
+    A gap says where the server's samples begin later than that.
+
     `metrics/xid-history.json`; raises as `gather` does.
     """
     run = _run(fetch, name, wanted, matchers)
@@ -97,6 +106,7 @@ def history(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = N
     of = ",".join(("UUID", "gpu", *metric_queries.NODE_LABELS, *metric_scopes.SCOPE_LABELS))
     for place in places:
         conditions = (*place.conditions, *run.matchers)
+        run.gaps += metric_reach.missing(run, conditions)
         text = partial(_highest_by, of, conditions)
         try:
             there = run.server.over(text, run.end_s, run.span_s)

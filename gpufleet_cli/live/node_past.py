@@ -14,7 +14,7 @@ from gpufleet_cli import repeats, xid_catalog
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import XidEvent
-from gpufleet_cli.live import metric_fleet, metrics
+from gpufleet_cli.live import metric_fleet, metric_reach, metrics
 from gpufleet_cli.live.http_source import Fetch
 from gpufleet_cli.node_card import FaultRate, Missing, NodeCard, PastIncident, RepeatTest, XidSeen
 from gpufleet_cli.parsers import dcgm_metrics, metric_series
@@ -43,8 +43,8 @@ def xids(
     except SourceError as exc:
         return None, [Missing(what="XID history", why=exc.message)]
     missing = [Missing(what=gap.what, why=gap.why) for gap in found.gaps]
-    if not found.files and missing:
-        return None, missing
+    if not found.files and any(not gap.what.startswith(metric_reach.BEFORE) for gap in found.gaps):
+        return None, missing  # none is not known; of the time that the metrics reach back it is
     seen: list[XidSeen] = []
     for path, data in found.files:
         undated: list[XidSeen | Missing] = list(_of_file(path, data))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 
 import pytest
 
@@ -156,6 +157,30 @@ def test_a_month_is_asked_in_halves_where_a_tenant_may_not_ask_so_far() -> None:
     found = metrics.history(answering(answer, info=MIMIR), "mimir", month)
     assert () == found.gaps
     assert 1 == found.files[0][1].count(b'"metric"')
+
+
+@pytest.mark.parametrize(("kept_days", "before"), [(15, True), (29.5, False), (40, False)])
+def test_a_short_memory_is_told(kept_days: float, before: bool) -> None:
+    """A retention, or Mimir's look-back limit, cuts a month short without a word; what it reaches is known to be clean."""
+    begins_s = WANTED.end_ns / 1e9 - kept_days * 86_400
+
+    def answer(params: Params) -> object:
+        result = [NONE_SEEN] if float(str(params["time"])) >= begins_s else []
+        return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+    def opened() -> AbstractContextManager[tuple[Fetch, str]]:
+        return nullcontext((answering(answer), "m"))
+
+    seen, missing = node_past.xids(opened, "gpu-1", (), WANTED.end_ns, None)
+    assert [] == seen
+    fleet, _ = node_past.fleet(opened, WANTED.end_ns, None)
+    assert fleet is not None
+    for told in ([one.what for one in missing], [gap.what for gap in fleet.gaps]):
+        assert [before] * len(told) == [what.startswith("XID history before ") for what in told]
+        assert before == bool(told)
+        for what in told:
+            at = datetime.fromisoformat(what.removeprefix("XID history before ")).timestamp()
+            assert 0 <= at - begins_s <= 86_400 / 2
 
 
 MIMIR = {"status": "success", "data": {"application": "Grafana Mimir", "version": "3.0.5"}}
