@@ -4,8 +4,8 @@
 
 A real API server with so many nodes of 8 GPUs (conditions, labels and images as kubelets tell them), a lease and a pod
 with all GPUs for each, written into its store, since nobody has to place or to run them. A real Prometheus with
-DCGM_FI_DEV_XID_ERRORS of every GPU for 30 days: a sample a day of most, one every ten minutes of those of every 40th
-node, one of whose GPUs shows a code. In each round, in another order each time:
+DCGM_FI_DEV_XID_ERRORS of every GPU for 30 days: a sample a day of most, one every ten minutes of one GPU of every 40th
+node, which shows a code. In each round, in another order each time:
 
 1. `gpufleet nodes --prometheus URL -o json` as a process of its own: seconds, processor time, most memory, what it
    asked of the API server (its audit log) and of Prometheus (its own counters);
@@ -183,7 +183,6 @@ def xid_series(count: int, codes: dict[str, int]) -> Iterator[metrics.Series]:
     end = datetime.now(UTC).replace(microsecond=0)
     begin = end - timedelta(days=DAYS) + timedelta(hours=1)
     daily = metrics.held(end - timedelta(days=DAYS - 1), end, every_s=86_400)
-    calm = metrics.held(begin, end, every_s=600)
     ill = {
         code: metrics.held(begin, end, [(end - timedelta(days=3 + turn), code)], every_s=600)
         for turn, code in enumerate(CODES)
@@ -191,8 +190,7 @@ def xid_series(count: int, codes: dict[str, int]) -> Iterator[metrics.Series]:
     for name in names_of(count):
         code = codes.get(name)
         for gpu in range(GPUS):
-            usual = daily if code is None else calm
-            yield metrics.xid_series(name, gpu, ill[code] if code and gpu == 3 else usual)
+            yield metrics.xid_series(name, gpu, ill[code] if code and gpu == 3 else daily)
 
 
 @contextmanager

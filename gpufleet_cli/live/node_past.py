@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from gpufleet_cli import repeats, xid_catalog
 from gpufleet_cli.errors import SourceError
-from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import XidEvent
 from gpufleet_cli.live import metric_fleet, metric_reach, metrics
 from gpufleet_cli.live.http_source import Fetch
@@ -116,12 +115,13 @@ def _not_told(cards: Sequence[NodeCard], known: Container[str], undated: int) ->
 
 def _of_file(path: str, data: bytes) -> Iterable[XidSeen | Missing]:
     held: dict[Gpu, list[tuple[int, int, str | None, str | None]]] = {}
-    for series in metric_series.read(data):
+    found = list(metric_series.read(data))
+    for series in found:
         times = [at for at in series.times if at is not None]
         if times:
             pod, namespace, _ = pod_of(series.labels)
             held.setdefault(gpu_of(series.labels), []).append((times[0], times[-1], pod, namespace))
-    for fact in dcgm_metrics.parse(Evidence(path=path, size_bytes=len(data), content=data)):
+    for fact in dcgm_metrics.facts_of(found, path):
         if not isinstance(fact, XidEvent):
             continue
         gpu = f"GPU {fact.gpu_index}" if fact.gpu_index is not None else "a GPU"

@@ -64,6 +64,8 @@ class Seen:
     events: Sequence[Object] = ()
     missing: Sequence[Missing] = ()
     xids: Sequence[XidSeen] | None = None
+    together: node_gangs.Mates | None = None
+    """In place of `mates` where many nodes are looked at."""
 
 
 def card(seen: Seen, *, now_ns: int, context: str | None, server: str | None) -> NodeCard:
@@ -74,7 +76,8 @@ def card(seen: Seen, *, now_ns: int, context: str | None, server: str | None) ->
     age_s = None if renewed_ns is None else max(0.0, (now_ns - renewed_ns) / NS)
     lasts_s = max(js.number(js.at(seen.lease, "spec", "leaseDurationSeconds")) or 40.0, STALE_S)
     by_uid = {uid: one for one in seen.owners if (uid := js.text_at(one, "metadata", "uid"))}
-    gangs, others = node_gangs.gangs(seen.pods or (), by_uid, seen.mates, seen.owners)
+    mates = seen.together or node_gangs.Mates(seen.mates, by_uid, seen.owners)
+    gangs, others = node_gangs.gangs(seen.pods or (), mates)
     active = sum(pod.gpus for gang in gangs if not gang.is_over for pod in gang.pods)
     return NodeCard(
         name=seen.name,
@@ -319,19 +322,17 @@ def _replaced(state: NodeState | None, seen: Seen) -> Iterator[str]:
     """A node that is younger than what runs on it, or than the gang it holds."""
     if state is None or state.created_ns is None:
         return
-    own = [_started(pod) for pod in seen.pods or () if pod.state.gpus]
-    gang = [_started(pod) for pod in seen.mates if pod.is_running and pod.state.gpus]
-    first = min((at for at in own if at is not None), default=None)
-    of_gang = min((at for at in gang if at is not None), default=None)
+    own = [pod for pod in seen.pods or () if pod.state.gpus]
+    starts = map(node_gangs.started_ns, own)
+    first = min((at for at in starts if at is not None), default=None)
+    of_gang = (
+        node_gangs.began_ns(seen.mates) if seen.together is None else seen.together.began_ns(own)
+    )
     since = f"registered {format_ns(state.created_ns)}"
     if first is not None and state.created_ns > first + NS:
         yield f"{since}, after its own pods started: replaced under the same name"
     elif of_gang is not None and state.created_ns > of_gang + NS:
         yield f"{since}, after its gang started: new, or replaced under the same name"
-
-
-def _started(pod: Pod) -> int | None:
-    return time_of(js.at(pod.raw, "status", "startTime"))
 
 
 def _events(events: Iterable[Object]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import csv
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -106,8 +106,13 @@ class _Seen:
 
 def parse(evidence: Evidence) -> Iterator[Fact]:
     """Facts of every DCGM series of the file; series of other programs are passed over."""
-    seen, path = _Seen(), evidence.path
-    for series in metric_series.read(evidence.read()):
+    yield from facts_of(metric_series.read(evidence.read()), evidence.path)
+
+
+def facts_of(found: Iterable[Series], path: str) -> Iterator[Fact]:
+    """The same of series that were read already, all of one file."""
+    seen = _Seen()
+    for series in found:
         yield from _one(series, seen, path)
     yield from seen.links.values()
     yield from _xids(seen, path)
