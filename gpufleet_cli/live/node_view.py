@@ -90,7 +90,7 @@ def card(seen: Seen, *, now_ns: int, context: str | None, server: str | None) ->
         lease_age_s=age_s,
         is_silent=None if age_s is None else age_s > lasts_s,
         cordon=cordon(node),
-        conditions=tuple(conditions(node)),
+        conditions=tuple(conditions(node, state)),
         taints=tuple(taints(node)),
         gpus=gpus(node, state, active),
         gangs=gangs,
@@ -114,8 +114,8 @@ def _state(node: Object) -> NodeState | None:
 # --- Conditions and taints ------------------------------------------------------------------------
 
 
-def conditions(node: Object) -> Iterator[NodeCondition]:
-    """All conditions, ill ones first; `Ready` leads among them."""
+def conditions(node: Object, state: NodeState | None) -> Iterator[NodeCondition]:
+    """All conditions, ill ones first; `Ready` leads among them. `state` is what was read of the node."""
     found = [
         _condition(one)
         for one in js.items(js.at(node, "status", "conditions"))[: kubernetes_nodes.MOST_CONDITIONS]
@@ -123,7 +123,6 @@ def conditions(node: Object) -> Iterator[NodeCondition]:
     ]
     order: Mapping[Mark, int] = {"bad": 0, "third-party": 1, "fine": 2}
     found.sort(key=lambda one: (order[one.mark], one.kind != "Ready", one.kind))
-    state = _state(node)
     labels = {label for label, *_ in (state.bad_conditions if state else ())}
     said = {one.kind for one in found}
     for kind, status, reason, message, since_ns in state.bad_conditions if state else ():
