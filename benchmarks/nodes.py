@@ -310,7 +310,7 @@ def curl(world: World, folder: Path) -> tuple[float, int]:
         *("-H", f"Authorization: Bearer {world.cluster.token('admin')}"),
     ]
     began = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.perf_counter() - began, sum(file.stat().st_size for file in files)
 
 
