@@ -10,15 +10,17 @@ from functools import partial
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.facts import Gap
-from gpufleet_cli.live import metric_files, metric_queries
+from gpufleet_cli.live import metric_files, metric_queries, thanos_stores
+from gpufleet_cli.live.http_source import Fetch
 from gpufleet_cli.live.metric_nodes import Where
 from gpufleet_cli.live.metric_queries import Matcher
-from gpufleet_cli.live.metric_server import OneSeries, Server, TooMuch
+from gpufleet_cli.live.metric_server import OneSeries, Server, TooMuch, recognised
 
 BEFORE_S = 15 * 60
 """How long before the window samples begin: a code is only new beside a sample without it."""
 THREADS = 4
 _SPLITS = 8
+MOST_WARNINGS = 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,6 +32,20 @@ class Run:
     start_ns: int
     end_ns: int
     gaps: list[Gap] = field(default_factory=list)
+
+    @classmethod
+    def begun(
+        cls, fetch: Fetch, name: str, *, start_ns: int, end_ns: int, matchers: str | None
+    ) -> Run:
+        """The server recognised, its lost stores noted. SourceError where it cannot be asked at all."""
+        run = cls(
+            server=recognised(fetch, name),
+            matchers=metric_queries.matchers(matchers),
+            start_ns=start_ns,
+            end_ns=end_ns,
+        )
+        thanos_stores.note_lost(run.server, run.matchers, run.end_s - run.span_s, run.end_s)
+        return run
 
     @property
     def end_s(self) -> float:
@@ -90,6 +106,18 @@ def _halves(where: Where, end_s: float, span_s: int) -> Iterator[tuple[Where, fl
         later = span_s // 2
         yield where, end_s, later
         yield where, end_s - later, span_s - later
+
+
+def not_whole(server: Server) -> Iterator[Gap]:
+    """What the server said of answers that are not whole; of many stores that are down a few are named."""
+    told = sorted(server.warnings)
+    for said in told[:MOST_WARNINGS]:
+        more = len(told) - MOST_WARNINGS if said == told[:MOST_WARNINGS][-1] else 0
+        yield Gap(
+            what="part of the metrics",
+            why=f"{server.name} says: {said}" + (f" (and {more:,} more)" if more > 0 else ""),
+            would_settle="XID history",
+        )
 
 
 def not_had(what: str, where: Where | None, exc: SourceError) -> Gap:

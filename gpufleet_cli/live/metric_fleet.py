@@ -2,24 +2,35 @@
 
 Which series there are and of which place, which GPUs show a code at all, then the samples of those GPUs alone.
 No question names a node: a fleet's names fill hundreds of selectors. How much the server has to read at once is
-bounded by the time that one question spans, newest first, so that what a deadline leaves out is the oldest.
+bounded by the time that one question spans; a few are asked side by side, newest first, so that what a deadline
+leaves out is the oldest.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.facts import Gap
-from gpufleet_cli.live import metric_asks, metric_files, metric_nodes, metric_queries, metric_scopes
+from gpufleet_cli.live import (
+    metric_asks,
+    metric_files,
+    metric_nodes,
+    metric_queries,
+    metric_reach,
+    metric_scopes,
+)
 from gpufleet_cli.live.http_source import Fetch
 from gpufleet_cli.live.metric_asks import Run
 from gpufleet_cli.live.metric_nodes import Forms, Where
 from gpufleet_cli.live.metric_queries import NODE_LABELS, Matcher
 from gpufleet_cli.live.metric_scopes import Placed
-from gpufleet_cli.live.metric_server import OneSeries, TooMuch, recognised
+from gpufleet_cli.live.metric_server import SHORTEST_S, OneSeries
 from gpufleet_cli.timestamps import format_ns
 
 WHAT = "XID history"
@@ -31,34 +42,34 @@ MOST_SAMPLES = 4_000_000
 """Samples handed over in all; above it they are asked for at steps."""
 MOST_STEPS = 10_000  # Prometheus refuses more than 11,000 a series
 USUAL_STEP_S = 30
-SHORTEST_S = 3600
 GPUS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """`series` are the samples of GPUs that show a code, `known` the labels of whatever has samples."""
+    """`series` are the samples of GPUs that show a code, `known` the labels of whatever has samples.
+
+    `is_whole` is False where the server itself says that its answers are not: no code is then not none.
+    """
 
     series: tuple[OneSeries, ...]
     known: tuple[Mapping[str, str], ...]
     gaps: tuple[Gap, ...]
+    is_whole: bool = True
 
 
 def history(
     fetch: Fetch, name: str, *, start_ns: int, end_ns: int, matchers: str | None = None
 ) -> Found:
     """Everything of the window. SourceError where the server cannot be asked, UsageError for wrong matchers."""
-    run = Run(
-        server=recognised(fetch, name),
-        matchers=metric_queries.matchers(matchers),
-        start_ns=start_ns,
-        end_ns=end_ns,
-    )
+    run = Run.begun(fetch, name, start_ns=start_ns, end_ns=end_ns, matchers=matchers)
     places = (*NODE_LABELS, *metric_scopes.SCOPE_LABELS)
     there = run.server.query(f"count by ({','.join(places)}) ({_highest(run, LOOK_S)})", run.end_s)
     if not there:
         why = f"{name} holds no {metric_queries.XID_GAUGES[0]} of the last hour"
         run.gaps.append(Gap(what=WHAT, why=why, would_settle="dcgm-exporter, or matchers that fit"))
+    else:
+        run.gaps += metric_reach.missing(run, run.matchers)
     series = round(sum(one.number for one in there if one.number > 0))
     marked = list(_marked(run, ",".join(("UUID", "gpu", *places)), series))
     gpus = {tuple(sorted(one.metric.items())): one.metric for one in marked}
@@ -67,33 +78,62 @@ def history(
         run, metric_queries.XID_NAMES, list(_wheres(gpus.values())), WHAT, step_s=step_s
     )
     known = (*(one.metric for one in there), *gpus.values())
-    return Found(series=tuple(found), known=known, gaps=tuple(run.gaps))
+    gaps = (*run.gaps, *metric_asks.not_whole(run.server))
+    return Found(series=tuple(found), known=known, gaps=gaps, is_whole=not run.server.warnings)
 
 
 def _highest(run: Run, span_s: int) -> str:
     return metric_queries.highest(metric_queries.XID_GAUGES, run.matchers, span_s)
 
 
+class _Piece(NamedTuple):
+    """Some of the window's time, and what the server told of it; `why` where it told nothing."""
+
+    begin_s: float
+    end_s: float
+    series: list[OneSeries]
+    why: str | None = None
+
+
 def _marked(run: Run, labels: str, series: int) -> Iterator[OneSeries]:
-    """The GPUs that show a code, by pieces of time, newest first; halves where a piece is too much."""
+    """The GPUs that show a code, by pieces of time side by side, the newest first; a gap for those not had."""
     samples = max(series, 1) * run.span_s / USUAL_STEP_S
     count = max(math.ceil(samples / MOST_SCANNED), 1)
     span_s = max(math.ceil(run.span_s / count), SHORTEST_S)
-    oldest_s, end_s = run.end_s - run.span_s, run.end_s
-    while end_s > oldest_s + 1:
-        span_s = min(span_s, math.ceil(end_s - oldest_s))
+    oldest_s = run.end_s - run.span_s
+    ends = (run.end_s - turn * span_s for turn in range(math.ceil(run.span_s / span_s)))
+    failed = threading.Event()
+
+    def ask(end_s: float) -> _Piece:
+        begin_s = max(end_s - span_s, oldest_s)
+        if failed.is_set():
+            return _Piece(begin_s, end_s, [], "the server failed before")
         try:
-            yield from run.server.query(f"max by ({labels}) ({_highest(run, span_s)}) > 0", end_s)
-        except SourceError as exc:
-            if isinstance(exc, TooMuch) and span_s > SHORTEST_S:
-                span_s = max(span_s // 2, SHORTEST_S)
-                continue
-            what = (
-                WHAT if end_s == run.end_s else f"{WHAT} before {format_ns(round(end_s) * 10**9)}"
+            found = run.server.over(
+                lambda some_s: f"max by ({labels}) ({_highest(run, some_s)}) > 0",
+                end_s,
+                math.ceil(end_s - begin_s),
             )
-            run.gaps.append(Gap(what=what, why=exc.message, would_settle="gpufleet node NODE"))
-            return
-        end_s -= span_s
+        except SourceError as exc:
+            failed.set()
+            return _Piece(begin_s, end_s, [], exc.message)
+        return _Piece(begin_s, end_s, found)
+
+    with ThreadPoolExecutor(metric_asks.THREADS) as pool:
+        pieces = list(pool.map(ask, ends))
+    run.gaps += _lost(run, [piece for piece in pieces if piece.why is not None])
+    for piece in pieces:
+        yield from piece.series
+
+
+def _lost(run: Run, lost: Sequence[_Piece]) -> Iterator[Gap]:
+    """One gap for all pieces that were not had: since when, where the newer ones are there."""
+    if not lost:
+        return
+    newest_s = max(piece.end_s for piece in lost)
+    what = WHAT if newest_s == run.end_s else f"{WHAT} before {format_ns(round(newest_s) * 10**9)}"
+    why = next(piece.why for piece in lost if piece.why != "the server failed before")
+    yield Gap(what=what, why=why or "", would_settle="gpufleet node NODE")
 
 
 def _step_s(run: Run, gpus: int) -> int:

@@ -133,10 +133,15 @@ class _Ask(NamedTuple):
 
     def _asked(self, labels: Sequence[str], of: tuple[Matcher, ...]) -> list[tuple[str, ...]]:
         """The combinations of values that these labels have in the window."""
-        highest = metric_queries.highest(self.gauges, (*of, *self.matchers), self.span_s)
-        query = f"count by ({','.join(labels)}) ({highest})"
-        answer = self.server.query(query, self.end_s)
-        return [tuple(one.metric.get(label, "") for label in labels) for one in answer]
+        conditions = (*of, *self.matchers)
+
+        def text(span_s: int) -> str:
+            highest = metric_queries.highest(self.gauges, conditions, span_s)
+            return f"count by ({','.join(labels)}) ({highest})"
+
+        answer = self.server.over(text, self.end_s, self.span_s)
+        told = (tuple(one.metric.get(label, "") for label in labels) for one in answer)
+        return list(dict.fromkeys(told))
 
 
 def node_of_value(value: str, forms: Forms, *, is_instance: bool) -> str | None:

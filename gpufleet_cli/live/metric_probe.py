@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from gpufleet_cli.errors import SourceError
-from gpufleet_cli.live import metric_nodes, metric_queries, metric_scopes
+from gpufleet_cli.live import metric_nodes, metric_queries, metric_scopes, thanos_stores
 from gpufleet_cli.live.gathered import Probe
 from gpufleet_cli.live.http_source import Fetch
 from gpufleet_cli.live.metric_queries import Matcher
@@ -43,6 +43,7 @@ def probe(
     chosen = metric_queries.matchers(matchers)
     try:
         server = recognised(fetch, name)
+        thanos_stores.note_lost(server, chosen, now_ns / 1e9 - LOOK_S, now_ns / 1e9)
         return _probed(server, chosen, now_ns / 1e9, nodes or {})
     except SourceError as exc:
         what = exc.message if exc.hint is None else f"{exc.message} ({exc.hint})"
@@ -61,6 +62,8 @@ def _probed(
         count = f"{len(known)} DCGM metrics" if known else "no DCGM metrics"
         found.append(f"{count} and no XID series in the last hour")
         lack = "XID history: dcgm-exporter, or matchers that fit"
+        if server.warnings:
+            lack = f"XID history: it says: {'; '.join(sorted(server.warnings)[:2])}"
         return Probe(source="metrics", ok=False, what=", ".join(found), would_lack=lack)
     found.append(_sample(server, gauge, matchers, now_s))
     lacks = [*_unknown_fields(known)]
@@ -84,6 +87,8 @@ def _probed(
     mixed = _mixed(server, gauge, matchers, now_s)
     if mixed:
         lacks.insert(0, f"metrics of {mixed}: other clusters have the same names, so set matchers")
+    if server.warnings:
+        lacks.insert(0, f"part of the metrics: it says: {'; '.join(sorted(server.warnings)[:2])}")
     is_ok = not mixed and (not nodes or len(where.lost) < len(nodes))
     return Probe(source="metrics", ok=is_ok, what=", ".join(found), would_lack="; ".join(lacks))
 
@@ -103,7 +108,10 @@ def _gauge(
 
 def _sample(server: Server, gauge: str, matchers: tuple[Matcher, ...], now_s: float) -> str:
     text = metric_queries.raw(gauge, matchers, LOOK_S)
-    counted = server.query(f"count(max_over_time({text}))", now_s)
+    one = ",".join(
+        ("UUID", "gpu", "GPU_I_ID", *metric_queries.NODE_LABELS)
+    )  # replicas are no more GPUs
+    counted = server.query(f"count(max by ({one}) (max_over_time({text})))", now_s)
     series = server.query(f"topk(1, max_over_time({text}))", now_s)
     count = _value(counted[0].value) if counted else "?"
     if not series:

@@ -18,9 +18,11 @@ from gpufleet_cli.plain_text import visible
 SCOPE_LABELS = (
     "cluster", "cluster_name", "clusterName", "cluster_id", "k8s_cluster", "k8s_cluster_name", "kube_cluster",
     "kubernetes_cluster", "kubernetes_cluster_name", "region", "aws_region", "cloud_region", "environment", "env",
-    "datacenter", "data_center", "dc", "site", "project_id",
+    "datacenter", "data_center", "dc", "site", "project_id", "__tenant_id__", "tenant_id", "vm_account_id",
+    "vm_project_id",
 )  # fmt: skip
-"""Labels that name where a series comes from. Not those of an NVLink fabric's cluster."""
+"""Labels that name where a series comes from; the last are tenants, as Mimir (asked for several at once), Thanos Receive
+and VictoriaMetrics name them. Not those of an NVLink fabric's cluster."""
 
 _SCOPE_LABELS = frozenset(SCOPE_LABELS)
 _SHOWN = 6

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -32,6 +32,14 @@ _TOO_MUCH = re.compile(
     r"|timed? ?out|timeout|deadline|out of memory",
     re.IGNORECASE,
 )
+_LIMIT = re.compile(r"ResourceExhausted|limit \d+ violated|exceeded \w+ limit", re.IGNORECASE)
+"""A store of Thanos that finds a question too much leaves its part out of an answer that is a success."""
+_REMARK = re.compile(r"\s*PromQL (?:info|warning)\b", re.IGNORECASE)
+"""On the question and not on the data; Prometheus 2.48 to 2.53 has these among the warnings."""
+
+
+SHORTEST_S = 3600
+"""A question about so little time is not halved any more."""
 
 
 class Flavour(StrEnum):
@@ -84,6 +92,13 @@ class _Answer(msgspec.Struct):
     error: str = ""
     errorType: str = ""
     warnings: list[str] | None = None
+    isPartial: bool = False
+
+
+class _Names(msgspec.Struct):
+    data: list[str] | None = None
+    warnings: list[str] | None = None
+    isPartial: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,6 +117,22 @@ class Server:
         at = {} if at_s is None else {"time": f"{at_s:.3f}"}
         return self._asked("/api/v1/query", {"query": text, **at})
 
+    def over(self, text_of: Callable[[int], str], end_s: float, span_s: int) -> list[OneSeries]:
+        """An instant query about the time before `end_s`, `text_of` its seconds; about its halves, newest first, where
+        the server finds that too long. What each piece told, one after the other. TooMuch where an hour is too long."""
+        pending, found = [(end_s, span_s)], list[OneSeries]()
+        while pending:
+            piece_end_s, piece_s = pending.pop()
+            try:
+                found += self.query(text_of(piece_s), piece_end_s)
+            except TooMuch:
+                if piece_s <= SHORTEST_S:
+                    raise
+                later_s = piece_s // 2
+                pending.append((piece_end_s - later_s, piece_s - later_s))
+                pending.append((piece_end_s, later_s))
+        return found
+
     def query_range(self, text: str, start_s: float, end_s: float, step_s: int) -> list[OneSeries]:
         """A range query: one value per step."""
         span = {"start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": str(step_s)}
@@ -118,7 +149,7 @@ class Server:
             raise SourceError(
                 f"{self.name} answered in a form that Prometheus' API has not"
             ) from exc
-        self.warnings.update(one_line(text) for text in answer.warnings or ())
+        self._note(answer)
         if answer.status == "error":
             said = one_line(answer.error) or "no reason given"
             kind = TooMuch if _TOO_MUCH.search(said) else SourceError
@@ -134,11 +165,29 @@ class Server:
         if response[0] != 200:
             return None
         try:
-            found = msgspec.json.decode(response[2])
+            found = msgspec.json.decode(response[2], type=_Names)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        data = found.get("data") if isinstance(found, dict) else None
-        return {name for name in data if isinstance(name, str)} if isinstance(data, list) else None
+        try:
+            self._note(found)
+        except TooMuch:
+            return None
+        return None if found.data is None else set(found.data)
+
+    def _note(self, answer: _Answer | _Names) -> None:
+        """Remember that an answer is not whole: a store of Thanos, a node of a VictoriaMetrics cluster is down."""
+        said = [text for text in answer.warnings or () if not _REMARK.match(text)]
+        if answer.isPartial and not said:
+            said = ["the answer is partial"]
+        limit = next((text for text in said if _LIMIT.search(text)), None)
+        if limit is not None:
+            raise TooMuch(f"{self.name}: {_ending(limit)}")
+        self.warnings.update(one_line(text) for text in said)
+
+
+def _ending(text: str) -> str:
+    """What a chain of errors says last: `rpc error: code = X desc = rpc error: code = Y desc = WORDS`."""
+    return one_line(text.rpartition(" desc = ")[2])
 
 
 _decode = msgspec.json.Decoder(_Answer).decode

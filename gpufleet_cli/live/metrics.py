@@ -11,16 +11,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gpufleet_cli.errors import SourceError
 from gpufleet_cli.facts import Gap
-from gpufleet_cli.live import metric_asks, metric_files, metric_nodes, metric_queries, metric_scopes
+from gpufleet_cli.live import (
+    metric_asks,
+    metric_files,
+    metric_nodes,
+    metric_queries,
+    metric_reach,
+    metric_scopes,
+)
 from gpufleet_cli.live.gathered import Gathered
 from gpufleet_cli.live.http_source import Fetch
 from gpufleet_cli.live.metric_asks import Run, not_had
 from gpufleet_cli.live.metric_nodes import Where
 from gpufleet_cli.live.metric_queries import Matcher
-from gpufleet_cli.live.metric_server import OneSeries, recognised
+from gpufleet_cli.live.metric_server import OneSeries
 from gpufleet_cli.parsers.dcgm_labels import gpu_of
 
 NODES_AT_ONCE = 64
@@ -69,10 +77,7 @@ def gather(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = No
     keep = iter(judged.kept)
     xids, readings, pods = ([one for one in part if next(keep)] for part in (xids, readings, pods))
     run.gaps += _absent(run, places, xids)
-    run.gaps += [
-        Gap(what="part of the metrics", why=f"{name} says: {said}", would_settle="XID history")
-        for said in sorted(run.server.warnings)
-    ]
+    run.gaps += metric_asks.not_whole(run.server)
     files = [
         *metric_files.files("metrics/xid", xids),
         *metric_files.files("metrics/readings", readings),
@@ -87,16 +92,13 @@ def gather(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = No
 
 
 def _run(fetch: Fetch, name: str, wanted: Wanted, matchers: str | None) -> Run:
-    return Run(
-        server=recognised(fetch, name),
-        matchers=metric_queries.matchers(matchers),
-        start_ns=wanted.start_ns,
-        end_ns=wanted.end_ns,
-    )
+    return Run.begun(fetch, name, start_ns=wanted.start_ns, end_ns=wanted.end_ns, matchers=matchers)
 
 
 def history(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = None) -> Gathered:
     """Xids of a long time (30 days): raw samples of those GPUs alone that show a code at all.
+
+    A gap says where the server's samples begin later than that.
 
     `metrics/xid-history.json`; raises as `gather` does.
     """
@@ -107,9 +109,10 @@ def history(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = N
     of = ",".join(("UUID", "gpu", *metric_queries.NODE_LABELS, *metric_scopes.SCOPE_LABELS))
     for place in places:
         conditions = (*place.conditions, *run.matchers)
-        highest = metric_queries.highest(metric_queries.XID_GAUGES, conditions, run.span_s)
+        run.gaps += metric_reach.missing(run, conditions)
+        text = partial(_highest_by, of, conditions)
         try:
-            there = run.server.query(f"max by ({of}) ({highest})", run.end_s)
+            there = run.server.over(text, run.end_s, run.span_s)
         except SourceError as exc:
             run.gaps.append(not_had("XID history", place, exc))
             continue
@@ -126,9 +129,15 @@ def history(fetch: Fetch, name: str, wanted: Wanted, *, matchers: str | None = N
     kept = [one for one, is_kept in zip(unique, judged.kept, strict=False) if is_kept]
     return Gathered(
         files=tuple(metric_files.files("metrics/xid-history", kept)),
-        gaps=_in_order([*run.gaps, *judged.gaps]),
+        gaps=_in_order([*run.gaps, *judged.gaps, *metric_asks.not_whole(run.server)]),
         found=_found(run, kept, []),
         step_s=metric_files.usual_step(kept),
+    )
+
+
+def _highest_by(of: str, conditions: Sequence[Matcher], span_s: int) -> str:
+    return (
+        f"max by ({of}) ({metric_queries.highest(metric_queries.XID_GAUGES, conditions, span_s)})"
     )
 
 

@@ -10,6 +10,7 @@ from gpufleet_cli.live.kinds import JobKind, Object
 from gpufleet_cli.live.pods import Pod
 from gpufleet_cli.node_card import HeldGang, HeldPod, PodPhase
 from gpufleet_cli.parsers import json_documents as js
+from gpufleet_cli.parsers.kubernetes_pods import time_of
 
 MOST_HOPS = 6
 BY_SPEC = "the pod's spec"
@@ -145,31 +146,69 @@ def size_of(job: JobRef, owners: Iterable[Object], pods: Sequence[Pod]) -> int |
     return counted or None
 
 
-def gangs(
-    pods: Sequence[Pod],
-    owners: Mapping[str, Object],
-    mates: Sequence[Pod],
-    objects: Sequence[Object],
-) -> tuple[tuple[HeldGang, ...], int]:
-    """The gangs of a node's pods, those that hold it first, and how many other pods there are.
+class Mates:
+    """All pods of the jobs that hold some nodes: only together do they give sure ranks and the gang's size.
 
-    `mates` are all pods of those jobs: only together do they give sure ranks and the gang's size.
+    Grouped once, however many nodes ask: a gang of a thousand pods holds hundreds of them.
     """
-    better = {(pod.namespace, pod.name): pod for pod in mates}
+
+    def __init__(
+        self, pods: Iterable[Pod], owners: Mapping[str, Object], objects: Sequence[Object]
+    ) -> None:
+        self._owners = owners
+        self._objects = objects
+        self._known: dict[tuple[str, str], tuple[JobRef, Pod]] = {}
+        self._by_job: dict[JobRef, list[Pod]] = {}
+        self._sizes: dict[JobRef, int | None] = {}
+        self._began: dict[JobRef, int | None] = {}
+        for pod in pods:
+            job = job_of(pod, owners)
+            self._known[pod.namespace, pod.name] = job, pod
+            self._by_job.setdefault(job, []).append(pod)
+
+    def of(self, pod: Pod) -> tuple[JobRef, Pod]:
+        """The pod's job, and the pod as it was read with the others of that job."""
+        known = self._known.get((pod.namespace, pod.name))
+        return known or (job_of(pod, self._owners), pod)
+
+    def size(self, job: JobRef, own: Sequence[Pod]) -> int | None:
+        """Pods of the gang; `own` are those of a node, where no others are known."""
+        if job not in self._by_job:
+            return size_of(job, self._objects, own)
+        if job not in self._sizes:
+            self._sizes[job] = size_of(job, self._objects, self._by_job[job])
+        return self._sizes[job]
+
+    def began_ns(self, own: Iterable[Pod]) -> int | None:
+        """When the first of the pods that still run with GPUs began, of the jobs of these pods."""
+        jobs = {self.of(pod)[0] for pod in own}
+        for job in jobs - self._began.keys():
+            self._began[job] = began_ns(self._by_job.get(job, ()))
+        return min((at for job in jobs if (at := self._began[job]) is not None), default=None)
+
+
+def began_ns(pods: Iterable[Pod]) -> int | None:
+    """When the first of those that run with GPUs began."""
+    times = (started_ns(pod) for pod in pods if pod.is_running and pod.state.gpus)
+    return min((at for at in times if at is not None), default=None)
+
+
+def started_ns(pod: Pod) -> int | None:
+    return time_of(js.at(pod.raw, "status", "startTime"))
+
+
+def gangs(pods: Sequence[Pod], mates: Mates) -> tuple[tuple[HeldGang, ...], int]:
+    """The gangs of a node's pods, those that hold it first, and how many other pods there are."""
     groups: dict[JobRef, list[Pod]] = {}
     for pod in pods:
-        groups.setdefault(job_of(pod, owners), []).append(
-            better.get((pod.namespace, pod.name), pod)
-        )
-    everyone: dict[JobRef, list[Pod]] = {}
-    for mate in mates:
-        everyone.setdefault(job_of(mate, owners), []).append(mate)
+        job, better = mates.of(pod)
+        groups.setdefault(job, []).append(better)
     found, others = [], 0
     for job, own in groups.items():
         if not any(pod.state.gpus for pod in own):
             others += len(own)
             continue
-        found.append(_gang(job, own, size_of(job, objects, everyone.get(job, own))))
+        found.append(_gang(job, own, mates.size(job, own)))
     found.sort(key=lambda gang: (gang.is_over, -gang.gpus, gang.namespace, gang.name))
     return tuple(found), others
 

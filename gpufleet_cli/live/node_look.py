@@ -260,23 +260,19 @@ def look_at_all(api: Api) -> Fleet:
     held: dict[str, list[Pod]] = {}
     for pod in pods:
         held.setdefault(pod.state.node or "", []).append(pod)
-    mates: dict[node_gangs.JobRef, list[Pod]] = {}
-    for pod in pods:
-        mates.setdefault(node_gangs.job_of(pod, {}), []).append(pod)
+    mates = node_gangs.Mates(pods, {}, ())
     cards = []
     addresses: dict[str, Sequence[str]] = {}
     for raw in nodes:
         node, lease = _object(raw), leases.get(name_of(raw))
         name = js.text_at(node, "metadata", "name") or "?"
         addresses[name] = addresses_of(node)
-        own = held.get(name, [])
-        jobs = {node_gangs.job_of(pod, {}) for pod in own}
         seen = Seen(
             name=name,
             node=node,
             lease=None if lease is None else _object(lease),
-            pods=own if "/api/v1/pods" in lists else None,
-            mates=[mate for job in sorted(jobs) for mate in mates[job]],
+            pods=held.get(name, []) if "/api/v1/pods" in lists else None,
+            together=mates,
         )
         cards.append(card_of(api, seen))
     return Fleet(

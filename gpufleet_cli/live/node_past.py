@@ -6,15 +6,14 @@ named the node; `repeats` has the test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from gpufleet_cli import repeats, xid_catalog
 from gpufleet_cli.errors import SourceError
-from gpufleet_cli.evidence import Evidence
 from gpufleet_cli.facts import XidEvent
-from gpufleet_cli.live import metric_fleet, metrics
+from gpufleet_cli.live import metric_fleet, metric_reach, metrics
 from gpufleet_cli.live.http_source import Fetch
 from gpufleet_cli.node_card import FaultRate, Missing, NodeCard, PastIncident, RepeatTest, XidSeen
 from gpufleet_cli.parsers import dcgm_metrics, metric_series
@@ -43,8 +42,8 @@ def xids(
     except SourceError as exc:
         return None, [Missing(what="XID history", why=exc.message)]
     missing = [Missing(what=gap.what, why=gap.why) for gap in found.gaps]
-    if not found.files and missing:
-        return None, missing
+    if not found.files and any(not gap.what.startswith(metric_reach.BEFORE) for gap in found.gaps):
+        return None, missing  # none is not known; of the time that the metrics reach back it is
     seen: list[XidSeen] = []
     for path, data in found.files:
         undated: list[XidSeen | Missing] = list(_of_file(path, data))
@@ -89,10 +88,11 @@ def with_xids(
         )
         missing = [one for one in told if isinstance(one, Missing)]
         undated += len(missing)
-        made.append(replace(card, xids=tuple(seen), missing=(*card.missing, *missing)))
+        told_all = tuple(seen) if seen or found.is_whole else None
+        made.append(replace(card, xids=told_all, missing=(*card.missing, *missing)))
     made.sort(key=_fell_ill)
     missing = [Missing(what=gap.what, why=gap.why) for gap in owned.gaps]
-    return made, [*missing, *_not_told(made, undated)]
+    return made, [*missing, *_not_told(made, owned.files, undated)]
 
 
 def _fell_ill(card: NodeCard) -> tuple[bool, bool]:
@@ -102,8 +102,8 @@ def _fell_ill(card: NodeCard) -> tuple[bool, bool]:
     return looks_well, looks_well and not has_fault
 
 
-def _not_told(cards: Sequence[NodeCard], undated: int) -> Iterator[Missing]:
-    lost = [card.name for card in cards if card.xids is None and card.gpus.capacity]
+def _not_told(cards: Sequence[NodeCard], known: Container[str], undated: int) -> Iterator[Missing]:
+    lost = [card.name for card in cards if card.gpus.capacity and card.name not in known]
     if lost:
         more = f" and {len(lost) - 1:,} more nodes" if len(lost) > 1 else ""
         why = "no XID series of the last hour bears the name or address"
@@ -115,12 +115,13 @@ def _not_told(cards: Sequence[NodeCard], undated: int) -> Iterator[Missing]:
 
 def _of_file(path: str, data: bytes) -> Iterable[XidSeen | Missing]:
     held: dict[Gpu, list[tuple[int, int, str | None, str | None]]] = {}
-    for series in metric_series.read(data):
+    found = list(metric_series.read(data))
+    for series in found:
         times = [at for at in series.times if at is not None]
         if times:
             pod, namespace, _ = pod_of(series.labels)
             held.setdefault(gpu_of(series.labels), []).append((times[0], times[-1], pod, namespace))
-    for fact in dcgm_metrics.parse(Evidence(path=path, size_bytes=len(data), content=data)):
+    for fact in dcgm_metrics.facts_of(found, path):
         if not isinstance(fact, XidEvent):
             continue
         gpu = f"GPU {fact.gpu_index}" if fact.gpu_index is not None else "a GPU"

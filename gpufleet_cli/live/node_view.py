@@ -64,6 +64,8 @@ class Seen:
     events: Sequence[Object] = ()
     missing: Sequence[Missing] = ()
     xids: Sequence[XidSeen] | None = None
+    together: node_gangs.Mates | None = None
+    """In place of `mates` where many nodes are looked at."""
 
 
 def card(seen: Seen, *, now_ns: int, context: str | None, server: str | None) -> NodeCard:
@@ -74,7 +76,8 @@ def card(seen: Seen, *, now_ns: int, context: str | None, server: str | None) ->
     age_s = None if renewed_ns is None else max(0.0, (now_ns - renewed_ns) / NS)
     lasts_s = max(js.number(js.at(seen.lease, "spec", "leaseDurationSeconds")) or 40.0, STALE_S)
     by_uid = {uid: one for one in seen.owners if (uid := js.text_at(one, "metadata", "uid"))}
-    gangs, others = node_gangs.gangs(seen.pods or (), by_uid, seen.mates, seen.owners)
+    mates = seen.together or node_gangs.Mates(seen.mates, by_uid, seen.owners)
+    gangs, others = node_gangs.gangs(seen.pods or (), mates)
     active = sum(pod.gpus for gang in gangs if not gang.is_over for pod in gang.pods)
     return NodeCard(
         name=seen.name,
@@ -87,7 +90,7 @@ def card(seen: Seen, *, now_ns: int, context: str | None, server: str | None) ->
         lease_age_s=age_s,
         is_silent=None if age_s is None else age_s > lasts_s,
         cordon=cordon(node),
-        conditions=tuple(conditions(node)),
+        conditions=tuple(conditions(node, state)),
         taints=tuple(taints(node)),
         gpus=gpus(node, state, active),
         gangs=gangs,
@@ -111,8 +114,8 @@ def _state(node: Object) -> NodeState | None:
 # --- Conditions and taints ------------------------------------------------------------------------
 
 
-def conditions(node: Object) -> Iterator[NodeCondition]:
-    """All conditions, ill ones first; `Ready` leads among them."""
+def conditions(node: Object, state: NodeState | None) -> Iterator[NodeCondition]:
+    """All conditions, ill ones first; `Ready` leads among them. `state` is what was read of the node."""
     found = [
         _condition(one)
         for one in js.items(js.at(node, "status", "conditions"))[: kubernetes_nodes.MOST_CONDITIONS]
@@ -120,7 +123,6 @@ def conditions(node: Object) -> Iterator[NodeCondition]:
     ]
     order: Mapping[Mark, int] = {"bad": 0, "third-party": 1, "fine": 2}
     found.sort(key=lambda one: (order[one.mark], one.kind != "Ready", one.kind))
-    state = _state(node)
     labels = {label for label, *_ in (state.bad_conditions if state else ())}
     said = {one.kind for one in found}
     for kind, status, reason, message, since_ns in state.bad_conditions if state else ():
@@ -319,19 +321,17 @@ def _replaced(state: NodeState | None, seen: Seen) -> Iterator[str]:
     """A node that is younger than what runs on it, or than the gang it holds."""
     if state is None or state.created_ns is None:
         return
-    own = [_started(pod) for pod in seen.pods or () if pod.state.gpus]
-    gang = [_started(pod) for pod in seen.mates if pod.is_running and pod.state.gpus]
-    first = min((at for at in own if at is not None), default=None)
-    of_gang = min((at for at in gang if at is not None), default=None)
+    own = [pod for pod in seen.pods or () if pod.state.gpus]
+    starts = map(node_gangs.started_ns, own)
+    first = min((at for at in starts if at is not None), default=None)
+    of_gang = (
+        node_gangs.began_ns(seen.mates) if seen.together is None else seen.together.began_ns(own)
+    )
     since = f"registered {format_ns(state.created_ns)}"
     if first is not None and state.created_ns > first + NS:
         yield f"{since}, after its own pods started: replaced under the same name"
     elif of_gang is not None and state.created_ns > of_gang + NS:
         yield f"{since}, after its gang started: new, or replaced under the same name"
-
-
-def _started(pod: Pod) -> int | None:
-    return time_of(js.at(pod.raw, "status", "startTime"))
 
 
 def _events(events: Iterable[Object]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from gpufleet_cli.errors import SourceError
@@ -31,7 +31,8 @@ _BOOT_S = 900
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
     """What the metrics hold of one node. `standing` are codes at which a gauge is now; `longest_pause_s`
-    and the first and the last sample are those of the GPU that was watched least."""
+    and the first and the last sample are those of the GPU that was watched least. `not_whole` is what the
+    server said of an answer that lacks something."""
 
     xids: tuple[XidSeen, ...]
     standing: tuple[int, ...]
@@ -40,6 +41,7 @@ class Watched:
     last_ns: int | None
     longest_pause_s: float
     boot_ns: int | None
+    not_whole: str = ""
 
 
 NodeWatch = Callable[[str, Sequence[str], int, float], Watched]
@@ -65,7 +67,8 @@ def watched(
         )
         gauges = asked.series(metric_queries.XID_GAUGES, math.ceil(span_s) + _BEFORE_S)
         boots = asked.series(BOOT_NAMES, _BOOT_S)
-    return judged(gauges, boots, now_ns=now_ns)
+    found = judged(gauges, boots, now_ns=now_ns)
+    return replace(found, not_whole="; ".join(sorted(asked.server.warnings)[:2]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

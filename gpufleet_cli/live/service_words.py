@@ -58,6 +58,11 @@ def refusal(name: str, response: Response) -> SourceError:
     said = words_of(body)
     told = f": {said}" if said else ""
     match status:
+        case 401 if "no org id" in said:
+            return SourceError(
+                f"{name} wants the name of a tenant (401: no org id)",
+                hint="tenant of the context in the settings file",
+            )
         case 401:
             return SourceError(
                 f"{name} does not know us (401){told}",

@@ -88,7 +88,9 @@ def _gangs(
     if not names:
         return {}
     pods = _pods(api, names, missing)
-    return {name: node_gangs.gangs(own, {}, (), ())[0] for name, own in pods.items()}
+    return {
+        name: node_gangs.gangs(own, node_gangs.Mates((), {}, ()))[0] for name, own in pods.items()
+    }
 
 
 def _pods(api: Api, names: Sequence[str], missing: list[Missing]) -> dict[str, list[Pod]]:

@@ -100,6 +100,8 @@ def _xids(facts: ServiceFacts) -> GateItem:
         gpu = "" if newest.gpu_index is None else f" of GPU {newest.gpu_index}"
         ago = duration((facts.now_ns - newest.at_ns) / NS)
         return GateItem(name="xid-free", state="fail", why=f"XID {newest.xid}{gpu} {ago} ago")
+    if watched.not_whole:
+        return _unknown("xid-free", f"the metrics are not whole: {watched.not_whole}")
     wanted = duration(facts.xid_free_s)
     hole = _hole(watched, begin_ns, facts.now_ns)
     if hole is not None:

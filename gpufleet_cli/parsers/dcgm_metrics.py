@@ -15,10 +15,12 @@ from __future__ import annotations
 import csv
 import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from gpufleet_cli import timestamps
 from gpufleet_cli.bundle import Evidence
@@ -70,17 +72,23 @@ def field_names() -> Mapping[str, str]:
     return names
 
 
+class _Span(NamedTuple):
+    """The samples of one series: its first, its last, and when its value changed last."""
+
+    first_ns: int | None
+    last_ns: int | None
+    changed_ns: int | None
+    first: float
+    last: float
+    entry: int
+
+
 @dataclass(slots=True)
 class _Readings:
-    """Samples of one field of one GPU, over all its series."""
+    """Samples of one field of one GPU, over all its series: of one pod after another, of replicas side by side."""
 
     values: array[float] = field(default_factory=lambda: array("d"))
-    first_ns: int | None = None
-    last_ns: int | None = None
-    changed_ns: int | None = None
-    first: float = 0.0
-    last: float = 0.0
-    entry: int = 0
+    spans: list[_Span] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -88,7 +96,8 @@ class _Seen:
     """What the series of a file have said so far."""
 
     xid_runs: dict[Gpu, list[Run]] = field(default_factory=dict)
-    counts: list[tuple[Gpu, Series]] = field(default_factory=list)
+    counts: dict[tuple[Gpu, str], list[Series]] = field(default_factory=dict)
+    switches: dict[tuple[str, ...], list[Series]] = field(default_factory=dict)
     readings: dict[tuple[Gpu, str], _Readings] = field(default_factory=dict)
     ends: dict[Gpu, tuple[int, int, float, int]] = field(default_factory=dict)
     links: dict[IdentityLink, IdentityLink] = field(default_factory=dict)
@@ -97,11 +106,18 @@ class _Seen:
 
 def parse(evidence: Evidence) -> Iterator[Fact]:
     """Facts of every DCGM series of the file; series of other programs are passed over."""
-    seen, path = _Seen(), evidence.path
-    for series in metric_series.read(evidence.read()):
+    yield from facts_of(metric_series.read(evidence.read()), evidence.path)
+
+
+def facts_of(found: Iterable[Series], path: str) -> Iterator[Fact]:
+    """The same of series that were read already, all of one file."""
+    seen = _Seen()
+    for series in found:
         yield from _one(series, seen, path)
     yield from seen.links.values()
     yield from _xids(seen, path)
+    for together in seen.switches.values():
+        yield from dcgm_xid.sxid_events(together, path)
     yield from _readings(seen, path)
     yield from _ends(seen, path)
 
@@ -113,7 +129,7 @@ def _one(series: Series, seen: _Seen, path: str) -> Iterator[Fact]:
     elif series.name == "node_boot_time_seconds":
         yield from _boot(series, origin)
     elif series.name in SXID_GAUGES:
-        yield from dcgm_xid.sxid_events(series, path)
+        seen.switches.setdefault(dcgm_xid.switch_of(series), []).append(series)
     elif series.name in field_names() or _is_unnamed_xid(series):
         yield from _dcgm(series, seen, origin)
 
@@ -142,7 +158,7 @@ def _dcgm(series: Series, seen: _Seen, origin: Origin) -> Iterator[Fact]:
                 text = f"{series.name} {change.code} (last code; no history)"
                 yield dcgm_xid.xid_event(change, gpu, origin.path, text)
     elif series.name in XID_COUNTS:
-        seen.counts.append((gpu, series))
+        seen.counts.setdefault((gpu, series.labels.get("xid", "")), []).append(series)
     else:
         _note_reading(gpu, series, seen)
 
@@ -157,9 +173,9 @@ def _without_origin(link: IdentityLink) -> IdentityLink:
 def _xids(seen: _Seen, path: str) -> Iterator[XidEvent]:
     began = seen.began_ns if seen.began_ns is not None else 0
     counted: list[XidEvent] = []
-    for gpu, series in seen.counts:
-        for change in dcgm_xid.counted(series, began):
-            text = f"{series.name} of {change.code} rose"
+    for (gpu, code), told in seen.counts.items():
+        for change in dcgm_xid.once([dcgm_xid.counted(series, began) for series in told]):
+            text = f"{told[0].name} of {code} rose"
             counted.append(dcgm_xid.xid_event(change, gpu, path, text))
     yield from counted
     for gpu, runs in seen.xid_runs.items():
@@ -189,38 +205,58 @@ def _is_same(gauge: XidEvent, count: XidEvent) -> bool:
 
 
 def _note_reading(gpu: Gpu, series: Series, seen: _Seen) -> None:
+    if not series.values:
+        return
     kept = seen.readings.setdefault((gpu, field_names()[series.name]), _Readings())
+    changed_ns, last = None, series.values[0]
     for at, value in zip(series.times, series.values, strict=True):
-        if kept.values and value != kept.last:
-            kept.changed_ns = at
-        if not kept.values:
-            kept.first, kept.first_ns, kept.entry = value, at, series.entry
-        kept.last, kept.last_ns = value, at
-        if len(kept.values) < MOST_KEPT_VALUES:
-            kept.values.append(value)
+        if value != last:
+            changed_ns, last = at, value
+    kept.values.extend(series.values[: max(MOST_KEPT_VALUES - len(kept.values), 0)])
+    kept.spans.append(
+        _Span(series.times[0], series.times[-1], changed_ns, series.values[0], last, series.entry)
+    )
+
+
+def _whole(spans: Sequence[_Span]) -> _Span:
+    """All series of one reading as one, in the order of their time and not of their labels."""
+    ordered = sorted(spans, key=lambda span: span.first_ns or 0)
+    newest = max(ordered, key=lambda span: span.last_ns or 0)
+    changes = [span.changed_ns for span in ordered if span.changed_ns is not None]
+    for before, after in pairwise(ordered):
+        if before.last_ns is None or after.first_ns is None:
+            continue
+        if before.last_ns < after.first_ns and before.last != after.first:
+            changes.append(after.first_ns)
+    return _Span(
+        ordered[0].first_ns,
+        newest.last_ns,
+        max(changes, default=None),
+        ordered[0].first,
+        newest.last,
+        ordered[0].entry,
+    )
 
 
 def _readings(seen: _Seen, path: str) -> Iterator[GpuReading]:
     for (gpu, name), kept in seen.readings.items():
-        if not kept.values:
-            continue
-        ordered = sorted(kept.values)
+        ordered, whole = sorted(kept.values), _whole(kept.spans)
         yield GpuReading(
             field=name,
             node=gpu.node,
             gpu_uuid=gpu.uuid,
             pci_bus_id=gpu.pci_bus_id,
             gpu_index=gpu.gpu_index,
-            first=kept.first,
-            last=kept.last,
+            first=whole.first,
+            last=whole.last,
             low=ordered[0],
             high=ordered[-1],
             median=ordered[len(ordered) // 2],
-            first_ns=kept.first_ns,
-            last_ns=kept.last_ns,
-            changed_ns=kept.changed_ns,
+            first_ns=whole.first_ns,
+            last_ns=whole.last_ns,
+            changed_ns=whole.changed_ns,
             samples=len(ordered),
-            origin=Origin(path=path, entry=kept.entry),
+            origin=Origin(path=path, entry=whole.entry),
         )
 
 

@@ -10,7 +10,7 @@ samples in a sliding window and falls by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -166,6 +166,39 @@ def counted(series: Series, began_ns: int) -> list[Change]:
     return found
 
 
+def once(told: Sequence[Sequence[Change]]) -> list[Change]:
+    """What several series say of one GPU and code, each change once.
+
+    Replicas of Prometheus scrape the same exporter some seconds apart; so do the series of one pod and the next.
+    Each change of one series stands for at most one of another.
+    """
+    kept: list[Change] = []
+    for found in told:
+        fresh, position = [], 0
+        for change in sorted(found, key=_when):
+            while position < len(kept) and _when(kept[position]) < _when(change):
+                if _is_echo(kept[position], change):
+                    break
+                position += 1
+            if position < len(kept) and _is_echo(kept[position], change):
+                position += 1
+            else:
+                fresh.append(change)
+        kept = sorted([*kept, *fresh], key=_when)
+    return kept
+
+
+def _when(change: Change) -> int:
+    return change.at_ns or 0
+
+
+def _is_echo(one: Change, other: Change) -> bool:
+    if one.code != other.code or one.at_ns is None or other.at_ns is None:
+        return one.code == other.code and one.at_ns is other.at_ns
+    apart_s = abs(one.at_ns - other.at_ns) / 1e9
+    return apart_s <= 2 * max(one.resolution_s, other.resolution_s)
+
+
 def undated(series: Series) -> list[Change]:
     """A single value, now or without a time: that code happened, nobody knows when."""
     return [
@@ -194,23 +227,31 @@ def xid_event(change: Change, gpu: Gpu, path: str, text: str) -> XidEvent:
     )
 
 
-def sxid_events(series: Series, path: str) -> list[SxidEvent]:
-    """NVSwitch errors of one series of a switch's gauge."""
-    if series.is_range and len(series.values) > 1:
-        runs = runs_of(series)
-        found = changes(runs, runs[0].first_ns if runs else 0)
+def switch_of(series: Series) -> tuple[str, ...]:
+    """What a switch's gauge speaks of; series of two Prometheus replicas give equal values."""
+    gpu, labels = gpu_of(series.labels), series.labels
+    told = (gpu.node, gpu.uuid, gpu.pci_bus_id, labels.get("nvswitch"), labels.get("nvlink"))
+    return (series.name, *(text or "" for text in told))
+
+
+def sxid_events(together: Sequence[Series], path: str) -> list[SxidEvent]:
+    """NVSwitch errors of one switch's gauge, which several replicas may have scraped."""
+    first = together[0]
+    if first.is_range and any(len(series.values) > 1 for series in together):
+        runs = [run for series in together for run in runs_of(series)]
+        found = changes(runs, min((run.first_ns for run in runs), default=0))
     else:
-        found = undated(series)
-    fatal = SXID_GAUGES[series.name]
+        found = once([undated(series) for series in together])
+    fatal = SXID_GAUGES[first.name]
     return [
         SxidEvent(
             sxid=change.code,
-            node=gpu_of(series.labels).node,
-            pci_bus_id=series.labels.get("pci_bus_id") or None,
+            node=gpu_of(first.labels).node,
+            pci_bus_id=first.labels.get("pci_bus_id") or None,
             at_ns=change.at_ns,
             fatal=fatal,
             link=None,
-            text=f"{series.name} {change.code}",
+            text=f"{first.name} {change.code}",
             origin=Origin(path=path, entry=change.entry),
             resolution_s=change.resolution_s,
         )

@@ -27,6 +27,8 @@ MOST_SAMPLES = 20_000_000
 BLANKS_FROM = 9.2e18
 _BLANKS = ((2_147_483_632.0, 2_147_483_647.0), (140_737_488_355_312.0, 140_737_488_355_343.0))
 
+_MOST_KNOWN = 4096  # texts of a series that are kept with their number: a gauge has few
+
 _TEXT_LINE = re.compile(
     rb"^([a-zA-Z_:][a-zA-Z0-9_:]{0,200})(?:\{(.{0,8000}?)\})? {1,4}(\S{1,40})(?: {1,4}(-?\d{1,16}(?:\.\d{1,9})?))?[ \t\r]*$",
     re.MULTILINE,
@@ -145,8 +147,16 @@ def _one(raw: object, index: int) -> Series | None:
     labels = {k: v for k, v in metric.items() if isinstance(k, str) and isinstance(v, str)}
     times: list[int | None] = []
     values: list[float] = []
+    known: dict[str, float | None] = {}
     for at, value in _samples(raw):
-        number = sample(value)
+        if type(value) is not str:
+            number = sample(value)
+        elif value in known:
+            number = known[value]
+        else:
+            number = sample(value)
+            if len(known) < _MOST_KNOWN:
+                known[value] = number
         if number is not None:
             times.append(at)
             values.append(number)

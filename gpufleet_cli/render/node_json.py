@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+import msgspec
+
 from gpufleet_cli.node_card import (
     HeldGang,
     Missing,
@@ -28,14 +30,16 @@ def node_json(card: NodeCard) -> str:
 def nodes_json(cards: Iterable[NodeCard], missing: Iterable[Missing]) -> str:
     return _dump(
         {
-            "nodes": [node_document(clean(card)) for card in cards],
+            "nodes": [node_document(card) for card in clean(tuple(cards))],
             "missing": [_missing(one) for one in clean(tuple(missing))],
         }
     )
 
 
 def _dump(document: Json) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    # json's own indent costs ten times as much: seconds, of ten thousand nodes
+    dense = json.dumps(document, ensure_ascii=True, allow_nan=False)
+    return msgspec.json.format(dense, indent=2) + "\n"
 
 
 def node_document(card: NodeCard) -> Json:

@@ -337,7 +337,7 @@ def _not_seen(missing: Sequence[Missing]) -> Iterator[str]:
 
 def nodes_text(cards: Sequence[NodeCard], missing: Sequence[Missing], look: Look) -> str:
     """A line for each node with GPUs or with an illness, worst first."""
-    cards = [clean(card, unicode=look.unicode) for card in cards]
+    cards = clean(tuple(cards), unicode=look.unicode)
     shown = [one for one in cards if look.verbose or _is_worth_a_line(one)]
     width = min(max((len(one.name) for one in shown), default=4), 28)
     lines = [f"{pad('NODE', width)}  GPUS  {pad('STATE', STATE_WIDTH)}  GANG"]

@@ -102,7 +102,11 @@ def test_the_list_of_nodes_tells_xids(
     times = [datetime.fromisoformat(xid["at"]) for xid in every["gpu-2"]["xids"]]
     for expected, at in zip((early, FALL), times, strict=True):
         assert timedelta() <= at - expected <= timedelta(seconds=EVERY_S)
-    assert ["XID history of gpu-4"] == [one["what"] for one in every["missing"]]
+    before, lost = (one["what"] for one in every["missing"])
+    assert "XID history of gpu-4" == lost
+    assert before.startswith("XID history before ")
+    began = datetime.fromisoformat(before.removeprefix("XID history before "))
+    assert timedelta() <= began - BEGIN <= timedelta(hours=12), "ten days of thirty"
 
     monkeypatch.setenv("GPUFLEET_PROMETHEUS", url)
     assert 0 == main(["nodes", "--kubeconfig", str(fake_kubeconfig)])
@@ -131,12 +135,12 @@ def test_a_server_that_is_down_costs_the_xids_alone(
 def test_questions_do_not_grow_with_the_nodes(
     prometheus: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three for 300 nodes, and none bears a node's name; where much is to be scanned, pieces of time."""
+    """Four for 300 nodes, and none bears a node's name; where much is to be scanned, pieces of time."""
     series = [gauge(f"gpu-{n:03}", 0, *[(FALL, 79.0)] * (n == 7)) for n in range(300)]
     short = [Series(name=s.name, labels=s.labels, samples=s.samples[-200:]) for s in series]
     url = prometheus(short)
-    found, queries = asked_of(url)
-    assert 3 == len(queries)
+    found, queries = asked_of(url, days=4)
+    assert 4 == len(queries)
     assert not [text for text in queries if "gpu-0" in text.replace("GPU-gpu-007", "")]
     assert {"gpu-007"} == {one.metric["Hostname"] for one in found.series}
     assert () == found.gaps
@@ -145,9 +149,9 @@ def test_questions_do_not_grow_with_the_nodes(
     assert set(nodes) == set(owned.files)
     assert ["gpu-007"] == [node for node, files in owned.files.items() if files]
 
-    monkeypatch.setattr(metric_fleet, "MOST_SCANNED", 3_000_000)
-    again, queries = asked_of(url)
-    assert 5 == len(queries), "three days at once"
+    monkeypatch.setattr(metric_fleet, "MOST_SCANNED", 1_200_000)
+    again, queries = asked_of(url, days=4)
+    assert 6 == len(queries), "a day and a third at once"
     assert found.series == again.series
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpufleet_cli.live import node_view
-from gpufleet_cli.live.node_gangs import BY_SPEC
+from gpufleet_cli.live.node_gangs import BY_SPEC, Mates
 from gpufleet_cli.live.node_view import Seen
 from gpufleet_cli.live.pods import pods_of
 from gpufleet_cli.node_card import NodeCard
@@ -215,6 +215,23 @@ def test_the_gang_and_its_ranks() -> None:
     assert ("PyTorchJob", "train-run-7", "train") == (gang.kind, gang.name, gang.namespace)
     assert (128, 8, BY_SPEC) == (gang.size, gang.gpus, gang.ranks_by)
     assert [(800, 807)] == [one.ranks for one in gang.pods]
+
+
+def test_many_nodes_share_what_is_known_of_their_gangs() -> None:
+    """The same card as of one node alone: size, ranks, and a node that is younger than its gang."""
+    big = pods_of([pod(f"train-run-7-worker-{n}", n + 1) for n in range(128)])
+    others = [pod("w-0", 0, phase="Failed"), pod("w-1", 1, bare=True)]
+    for other in others:
+        other["metadata"]["labels"]["training.kubeflow.org/job-name"] = "other"
+    lone = pods_of(others)
+    young = {"creationTimestamp": "2026-03-11T03:50:00Z"}
+    together = Mates([*big, *lone], {}, ())
+    for own, mates in ((big[:1], big), (big[5:7], big), (lone, lone), ([], [])):
+        alone = card(node(meta=young), pods=own, mates=mates)
+        assert alone == card(node(meta=young), pods=own, together=together)
+        assert bool(own) <= bool(alone.notes)
+    (gang,) = card(node(), pods=big[:1], together=together).gangs
+    assert 128 == gang.size
 
 
 def test_ranks_that_only_the_logs_tell() -> None:

@@ -53,6 +53,8 @@ def seen(code: int, hours: float) -> Watched:
         ({"watched": None}, "xid-free", "unknown"),
         ({"watched": seen(79, 0.5)}, "xid-free", "fail"),
         ({"watched": seen(79, 1.5)}, "xid-free", "pass"),
+        ({"watched": replace(WATCHED, not_whole="store gone")}, "xid-free", "unknown"),
+        ({"watched": replace(seen(79, 0.5), not_whole="store gone")}, "xid-free", "fail"),
         ({"watched": seen(79, 1.5), "xid_free_s": 6000.0}, "xid-free", "fail"),
         ({"watched": seen(13, 0.5)}, "xid-free", "pass"),  # a program's own
         ({"watched": seen(9999, 0.5)}, "xid-free", "fail"),  # unknown is not harmless

@@ -177,6 +177,65 @@ def test_count_and_gauge_of_one_event_are_one() -> None:
     assert [(63, 60)] == [(code, at) for code, at, _ in found]
 
 
+# --- Replicas -------------------------------------------------------------------------------------
+
+ONE, TWO = {"prometheus_replica": "a"}, {"prometheus_replica": "b"}
+
+
+def test_two_replicas_tell_of_one_transition() -> None:
+    """Thanos hands over both: scraped 13 s apart, also where one of them began in between."""
+    for late in (0, 2):
+        found = xids(
+            series(steps(0, 0, 0, 79, 0, 79, 79), **ONE),
+            series(steps(*[0, 0, 0, 79, 0, 79, 79][late:], start=T + 13 + 30 * late), **TWO),
+        )
+        assert [(79, 90, 30.0), (79, 150, 30.0)] == found
+
+
+def test_two_replicas_count_a_rise_once() -> None:
+    """A repeat is an event of its own in each; what only one of them saw is told."""
+    more = {"xid": "63", "window_size_in_ms": "300000"}
+    found = xids(
+        series(steps(*[0] * 20), COUNT, **ONE),
+        series(steps(1, 2, 2, 0, 0, 0, 0, 1, start=T + 60), COUNT, **more, **ONE),
+        series(steps(1, 2, 2, start=T + 73), COUNT, **more, **TWO),
+    )
+    assert [(63, 60, 30.0), (63, 90, 30.0), (63, 270, 30.0)] == found
+
+
+def test_two_replicas_tell_of_one_switch_error() -> None:
+    """And of two switches each its own."""
+    name = "DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS"
+    found = parse(
+        answer(
+            series(steps(0, 20034), name, nvswitch="nvswitch3", **ONE),
+            series(steps(0, 20034, start=T + 13), name, nvswitch="nvswitch3", **TWO),
+            series(steps(0, 20034), name, nvswitch="nvswitch4", **ONE),
+        )
+    )
+    assert [(20034, T + 30)] * 2 == [
+        (f.sxid, (f.at_ns or 0) // 10**9) for f in found if isinstance(f, SxidEvent)
+    ]
+
+
+def test_the_newest_sample_is_the_last_whatever_the_order_of_series() -> None:
+    """A replica that died early, and a GPU whose next pod's name comes first, have no last word."""
+    field = "DCGM_FI_DEV_ROW_REMAP_PENDING"
+    early = series(steps(0, 0, start=T + 13), field, **TWO)
+    later = series(steps(0, 0, 0, 1, 1), field, **ONE)
+    pods = (
+        series(steps(1, 1, start=T + 90), field, exported_pod="a-0"),
+        series(steps(0, 0, 0), field, exported_pod="b-0"),
+    )
+    for told in ((later, early), (early, later), pods):
+        (reading,) = [f for f in parse(answer(*told)) if isinstance(f, GpuReading)]
+        assert (0.0, 1.0, T + 90) == (
+            reading.first,
+            reading.last,
+            (reading.changed_ns or 0) // 10**9,
+        )
+
+
 # --- Labels ---------------------------------------------------------------------------------------
 
 

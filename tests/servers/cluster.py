@@ -129,8 +129,32 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
         stop(folder)
 
 
+@contextmanager
+def running_api_server(folder: Path) -> Iterator[Cluster]:
+    """The API server and its store alone: objects stay as they are made, nobody judges nodes or places pods."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        it = _served(folder)
+        yield it
+        disconnect(it)
+    finally:
+        stop(folder)
+
+
 def start(folder: Path) -> Cluster:
     """Start all parts; when this returns, nodes that are made become Ready and pods run."""
+    cluster = _served(folder)
+    ports = json.loads((folder / "ports.json").read_text())
+    cluster.write_kubeconfig(folder / "admin.yaml")
+    _define_kinds(cluster.api)
+    _start_controllers(folder, ports)
+    _start_kwok(folder, ports)
+    running.wait_ready(folder, "kwok", lambda: cluster.kubelet.answers("/healthz"))
+    return cluster
+
+
+def _served(folder: Path) -> Cluster:
+    """Certificates, store and API server."""
     ports = running.free_ports(6)
     (folder / "ports.json").write_text(json.dumps(ports))
     _write_files(folder)
@@ -138,11 +162,6 @@ def start(folder: Path) -> Cluster:
     _start_api_server(folder, ports)
     cluster = connect(folder)
     running.wait_ready(folder, "kube-apiserver", lambda: _serves(cluster.api))
-    cluster.write_kubeconfig(folder / "admin.yaml")
-    _define_kinds(cluster.api)
-    _start_controllers(folder, ports)
-    _start_kwok(folder, ports)
-    running.wait_ready(folder, "kwok", lambda: cluster.kubelet.answers("/healthz"))
     return cluster
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -63,18 +63,23 @@ def xid_series(
     return Series(name="DCGM_FI_DEV_XID_ERRORS", labels={**labels, **(more or {})}, samples=samples)
 
 
-def open_metrics(series: Iterable[Series]) -> str:
-    """The text that `promtool tsdb create-blocks-from openmetrics` takes: families together, seconds."""
+def open_metrics(series: Iterable[Series]) -> Iterator[str]:
+    """The lines that `promtool tsdb create-blocks-from openmetrics` takes: families together, seconds.
+
+    Series that share their samples (one list of them for many GPUs) cost no more than their text.
+    """
     by_name: dict[str, list[Series]] = {}
     for one in series:
         by_name.setdefault(one.name, []).append(one)
-    lines = []
+    texts: dict[int, list[str]] = {}
     for name, members in by_name.items():
-        lines.append(f"# TYPE {name} gauge")
+        yield f"# TYPE {name} gauge\n"
         for one in members:
             head = _head(one)
-            lines += [f"{head} {value!r} {at.timestamp():.3f}" for at, value in one.samples]
-    return "\n".join([*lines, "# EOF", ""])
+            if id(one.samples) not in texts:
+                texts[id(one.samples)] = [f" {v!r} {at.timestamp():.3f}\n" for at, v in one.samples]
+            yield from (head + text for text in texts[id(one.samples)])
+    yield "# EOF\n"
 
 
 def exposition(series: Iterable[Series]) -> str:

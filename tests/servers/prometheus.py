@@ -38,7 +38,7 @@ def running_prometheus(
     folder.mkdir(parents=True, exist_ok=True)
     series = list(series)
     if series:
-        _write_blocks(folder, open_metrics(series))
+        _write_blocks(folder, series)
     scraped = [{"job_name": "test", "static_configs": [{"targets": list(targets)}]}]
     settings = {"global": {"scrape_interval": f"{scrape_s}s"}, "scrape_configs": scraped}
     (folder / "prometheus.yml").write_text(
@@ -65,10 +65,11 @@ def running_prometheus(
         running.stop(folder, "prometheus")
 
 
-def _write_blocks(folder: Path, text: str) -> None:
+def _write_blocks(folder: Path, series: Iterable[Series]) -> None:
     """Lay the history down as blocks; few and long ones, since each costs time to write and to open."""
     file = folder / "history.om"
-    file.write_text(text)
+    with file.open("w") as lines:
+        lines.writelines(open_metrics(series))
     run = subprocess.run(
         [
             programs.find("promtool"),

@@ -16,8 +16,12 @@ from gpufleet_cli.operate.alerts.series import Series, block
 
 LEAST_FRESH_S, MOST_FRESH_S, FRESH_OF_WATCHDOG = 90.0, 150.0, 0.25
 """So old may the newest scrape be: lookback alone keeps a series that ended for five minutes."""
-STEP_WINDOW_S, STEP_SAMPLES, LOW_QUARTER = 1200, 18, 0.25
-"""Three of four minutes in twenty, none missing: no pause, evaluation or warm-up of a quarter of an hour."""
+STEP_WINDOW_S, STEP_SAMPLES, LOW_FIFTH = 1200, 18, 0.2
+"""Four of five minutes in twenty, none missing: no pause, evaluation or warm-up of a quarter of an hour.
+
+Such a window holds 20 points, or 21 where its left edge is one of them: Prometheus 3 leaves that edge out, older ones
+only where the evaluation is not on the minute.
+"""
 PACE_WINDOW, PACE_STEP, PACE_SAMPLES = "1d", "5m", 2
 """The job was at its own pace for as long, within a day: else it warms up, and nothing has got slower."""
 WORKED_OF, WORKED, POINTS = 1.5, 1.1, 30
@@ -60,7 +64,7 @@ def _step_time(numbers: Numbers, series: Series) -> AlertRule:
     steps, least = _steps(numbers, series), number(limit)
     window = f"[{span(STEP_WINDOW_S)}:1m]"
     expr = (
-        f"quantile_over_time({LOW_QUARTER},\n{block(steps)}{window}\n) > {least}\n"
+        f"quantile_over_time({LOW_FIFTH},\n{block(steps)}{window}\n) > {least}\n"
         f"and on () count_over_time(\n{block(steps)}{window}\n) >= {STEP_SAMPLES}\n"
         f"and on () count_over_time(\n{block(f'{steps} < {least}')}[{PACE_WINDOW}:{PACE_STEP}]\n)"
         f" >= {PACE_SAMPLES}\n"
@@ -77,7 +81,7 @@ def _step_time(numbers: Numbers, series: Series) -> AlertRule:
             f" {number(numbers.step_s)} s, or more"
         ),
         description=(
-            "For twenty minutes now at least three of four; one slow GPU or link holds up all. The value is what a"
+            "For twenty minutes now at least four of five; one slow GPU or link holds up all. The value is what a"
             " step takes."
         ),
         commands=(numbers.triage, f"gpufleet ranks {numbers.typed}"),
