@@ -23,6 +23,7 @@ from gpufleet_cli.commands.parts_target import (
 from gpufleet_cli.commands.past import keep
 from gpufleet_cli.commands.progress import shown
 from gpufleet_cli.errors import UsageError
+from gpufleet_cli.plain_text import visible
 from gpufleet_cli.settings import Settings, keeps_state
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ def triage_of(
     assert target is not None
     from gpufleet_cli.bundle import read_target
 
+    if "/" not in target and target != "-" and (settings.namespace or settings.context):
+        say(
+            f"{visible(target)} is here on disk and is read; the job in the cluster: KIND/{visible(target)}"
+        )
     if target == "-" and sys.stdin.isatty():
         say("paste the log lines, then press Ctrl-D")
     read = read_target(target, follow_links=inputs.follow_links)

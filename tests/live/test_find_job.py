@@ -128,6 +128,22 @@ def test_neither_found_names_both_looks(
     )
 
 
+def test_a_place_on_disk_of_that_name_wins_and_is_told(
+    fake_kubeconfig: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where a cluster was named beside it, somebody may have meant the job."""
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "w.log").write_text("2026-08-20T03:10:00Z [rank0]: step 3 loss 2\n")
+    monkeypatch.chdir(tmp_path)
+    told = "train is here on disk and is read; the job in the cluster: KIND/train"
+    for words, is_told in ((["-n", "ml"], True), ([], False)):
+        main(["triage", "train", *words, "--kubeconfig", str(fake_kubeconfig)])
+        assert is_told is (told in capsys.readouterr().err)
+
+
 def test_a_missing_right_is_said_first(
     fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
