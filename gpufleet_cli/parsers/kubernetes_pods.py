@@ -105,16 +105,17 @@ def _state(
         rendezvous=rank.rendezvous,
         attempt=_attempt({**kubernetes_ranks.annotations_of(pod), **labels}),
         hostname=js.text_at(pod, "spec", "hostname"),
-        sorts_as=_host_name(pod, name, node) if rank.sorts else None,
+        sorts_as=_host_name(pod, name) if rank.sorts else None,
         terminating=deleted_ns is not None,
         dumps=kubernetes_volumes.dump_place(pod, rank_container),
     )
 
 
-def _host_name(pod: object, name: str, node: str | None) -> str | None:
-    """What the pod's processes call their host."""
+def _host_name(pod: object, name: str) -> str | None:
+    """What the pod's processes call their host; on its node's network the machine's name, which need not be the
+    node's (an address, on some clouds)."""
     if js.at(pod, "spec", "hostNetwork") is True:
-        return node
+        return None
     return js.text_at(pod, "spec", "hostname") or name
 
 
