@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from gpufleet_cli.render.clean import clean, cut
@@ -40,12 +41,22 @@ def render(triage: Triage, look: Look) -> str:
         return look.finish([headline(shown), "", "  no rank is known from this evidence"])
     table = [_cells(row) for row in rows]
     widths = _widths([_HEAD, *table])
-    lines = [headline(shown), "", look.paint(_line(_HEAD, widths), "dim")]
+    lines = [
+        headline(shown),
+        look.paint(fit(_placed_by(rows), WIDTH), "dim"),
+        look.paint(_line(_HEAD, widths), "dim"),
+    ]
     for row, cells in zip(rows, table, strict=True):
         lines.append(look.paint(_line(cells, widths), _STYLES.get(row.standing, "plain")))
         if look.verbose:
             lines += _more(row)
     return look.finish(lines)
+
+
+def _placed_by(rows: Sequence[RankRow]) -> str:
+    """`placed by: log (4), derived (20)`: how each rank's pod and node are known, the most frequent way first."""
+    ways = Counter(row.how_mapped for row in rows)
+    return "placed by: " + ", ".join(f"{way} ({count:,})" for way, count in ways.most_common())
 
 
 def _cells(row: RankRow) -> tuple[str, ...]:

@@ -28,8 +28,10 @@ def test_most_silent_rank_comes_first() -> None:
 
 
 def test_every_rank_is_a_line() -> None:
-    """The culprit carries a mark."""
+    """The culprit carries a mark; above them stands how they were placed."""
     lines = ranks_table.render(builders.triage(), LOOK).splitlines()
+    assert lines[1].startswith("placed by: ")
+    assert lines[1].endswith("(1,024)")
     assert len(lines) == 1024 + 3
     assert lines[3].split()[:3] == ["!", "800", "10m12s"]
     assert "ALLREDUCE 88213" in lines[3]
