@@ -16,7 +16,15 @@ from gpufleet_cli.live import capture_stacks, dump_gaps, exec_socket, log_depth,
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.deadline import Deadline
-from gpufleet_cli.live.exec_dumps import EMPTY, Dump, log_of, ranks_of, why_not
+from gpufleet_cli.live.exec_dumps import (
+    EMPTY,
+    NO_RANKS,
+    Dump,
+    by_host_names,
+    log_of,
+    ranks_of,
+    why_not,
+)
 from gpufleet_cli.live.exec_socket import Heard
 from gpufleet_cli.live.find_job import Job
 from gpufleet_cli.live.pods import Attempt, Pod
@@ -65,7 +73,7 @@ def gather(api: Api, job: Job, attempt: Attempt, sink: BundleWriter, *, watchdog
     until = Deadline(api.deadline.bound(min(left_s, MOST_S)))
     sink.about["captured_for_s"] = round(until.seconds or 0.0)
     ordered = sorted(running, key=lambda pod: _newest(pod, sink) or 0)
-    _dumps(api, ordered, sink, until)
+    _dumps(api, ordered, attempt.pods, sink, until)
     capture_stacks.gather(api, ordered, sink, until)
 
 
@@ -111,9 +119,12 @@ def _no_right(api: Api, namespace: str) -> str | None:
 # --- Dumps -----------------------------------------------------------------------------------------
 
 
-def _dumps(api: Api, pods: Sequence[Pod], sink: BundleWriter, until: Deadline) -> None:
+def _dumps(
+    api: Api, pods: Sequence[Pod], every: Sequence[Pod], sink: BundleWriter, until: Deadline
+) -> None:
     refused: dict[str, list[tuple[int | None, str]]] = defaultdict(list)
     asked = []
+    sorted_so = by_host_names(every)
     for pod in pods:
         pipe = kubernetes_volumes.setting(pod.raw, pod.state.rank_container, PIPE)
         place = pod.state.dumps
@@ -121,7 +132,10 @@ def _dumps(api: Api, pods: Sequence[Pod], sink: BundleWriter, until: Deadline) -
             lacks = PIPE[0] if pipe is None else "TORCH_FR_DUMP_TEMP_FILE"
             refused[f"its environment does not set {lacks}"].append((None, pod.name))
             continue
-        for rank in ranks_of(pod, sink):
+        ranks = ranks_of(pod, sink) or sorted_so.get(pod.name, [])
+        if not ranks:
+            refused[NO_RANKS].append((None, pod.name))
+        for rank in ranks:  # its pipe proves a guess
             dump = Dump(pod=pod, rank=rank, place=place)
             if not sink.has(dump.kept_as):
                 asked.append(_Asked(dump=dump, pipe=f"{pipe}{rank}.pipe"))

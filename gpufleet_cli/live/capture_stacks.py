@@ -15,7 +15,7 @@ from gpufleet_cli.live import dump_gaps, exec_socket, threads
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.deadline import Deadline
-from gpufleet_cli.live.exec_dumps import ranks_of
+from gpufleet_cli.live.exec_dumps import NO_RANKS, ranks_of
 from gpufleet_cli.live.pods import Pod
 
 MOST_PODS = 16
@@ -67,7 +67,9 @@ def _of_pod(api: Api, pod: Pod, ranks: Sequence[int], until: Deadline) -> list[_
         return [_Stack(rank=None, text=b"", failed=version.failed)]
     processes = _processes(api, pod)
     found = []
-    for rank in ranks:
+    if not ranks and not processes:
+        return [_Stack(rank=None, text=b"", failed=NO_RANKS)]
+    for rank in ranks or sorted(processes):  # the processes' own word, where nothing else told
         if until.is_over():
             break
         found.append(_of_rank(api, pod, rank, processes.get(rank, ())))

@@ -25,6 +25,7 @@ from gpufleet_cli.parsers import kubernetes_volumes
 
 THREADS = 8
 EMPTY = "the file is empty"
+NO_RANKS = "no log or setting tells the ranks of its pod"
 _RANK = re.compile(rb"\[rank(\d{1,6})\]:")
 
 
@@ -70,7 +71,7 @@ def gather(
         if not ranks and why is None:  # what is found there proves the guess
             ranks = sorted_so.get(pod.name, [])
         if not ranks:
-            refused["no log or setting tells the ranks of its pod"].append((None, pod.name))
+            refused[NO_RANKS].append((None, pod.name))
         for rank in ranks:
             dump = Dump(pod=pod, rank=rank, place=place)
             if dump.kept_as in sink.files or sink.has(dump.kept_as):

@@ -8,7 +8,7 @@ from gpufleet_cli.live.answers import why_not
 from gpufleet_cli.live.api import Api
 from gpufleet_cli.live.bundle_writer import BundleWriter
 from gpufleet_cli.live.find_job import Job
-from gpufleet_cli.live.kinds import Object
+from gpufleet_cli.live.kinds import POD_GROUP, Object
 from gpufleet_cli.live.pods import Attempt
 from gpufleet_cli.parsers import json_documents as js
 from gpufleet_cli.parsers.kubernetes_gangs import is_over, is_suspended, why_refused
@@ -46,7 +46,7 @@ def _is_refused(api: Api, job: Job) -> bool:
 def beside(api: Api, job: Job, sink: BundleWriter) -> list[Object]:
     """The objects of queues that belong to the job; a queue that is not installed has none."""
     if job.uid is None:
-        return []
+        return _of_pod_group(api, job)
     if job.kind is not None and job.kind.kind == "VolcanoJob":
         return _pod_groups(api, job)
     return _workloads(api, job, sink) if _is_queued(job) else []
@@ -76,6 +76,18 @@ def _workloads(api: Api, job: Job, sink: BundleWriter) -> list[Object]:
     sink.gap(
         "Kueue's workload", why_not(listed.answer, "workloads"), "why the gang is not admitted"
     )
+    return []
+
+
+def _of_pod_group(api: Api, job: Job) -> list[Object]:
+    """The Workload of plain pods that Kueue admits together: it has their group's name."""
+    groups = {group for pod in job.pods if (group := pod.marks.get(POD_GROUP))}
+    for version in _KUEUE_VERSIONS if len(groups) == 1 else ():
+        root = f"/apis/kueue.x-k8s.io/{version}/namespaces/{job.namespace}/workloads"
+        answer = api.get(f"{root}/{next(iter(groups))}", kind="workloads")
+        if answer.ok:
+            head = {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": "Workload"}
+            return [{**head, **js.mapping(msgspec.json.decode(answer.body))}]
     return []
 
 

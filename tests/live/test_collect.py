@@ -533,6 +533,24 @@ def test_dumps_of_agents_that_sort_themselves(fake: FakeApi, collect: Any) -> No
     ]
 
 
+@pytest.mark.parametrize("sorts", [False, True])
+def test_capture_where_no_log_tells_a_rank(fake: FakeApi, collect: Any, sorts: bool) -> None:
+    """Agents that sort themselves are asked by the order of their host names; else it is said whom nobody asked."""
+    env = {"TORCH_FR_DUMP_TEMP_FILE": "/d/rank_", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/d/pipe_"}
+    env |= {"PET_RDZV_BACKEND": "c10d"} if sorts else {}
+    now = datetime.now(UTC) - timedelta(seconds=20)
+    for name in ("t-0", "t-1"):
+        pod = fake_api.pod(name, labels={"job": "t"}, node=name, env=env, args=["train.sh"])
+        fake.add(PODS, pod)
+        fake.logs[name, "trainer"] = f"{now:%Y-%m-%dT%H:%M:%SZ} loading\n".encode()
+    missing = collect("-l", "job=t", "-n", "ml", "--capture").missing
+    if sorts:
+        assert "the image has no test" in missing["fresh dump of rank 1"]
+    else:
+        assert "no log or setting tells the ranks" in missing["fresh dumps of t-0, t-1"]
+    assert any(what.startswith("Python stacks of t-0") for what in missing)
+
+
 def test_the_server_is_told_with_its_version(fake: FakeApi, collect: Any) -> None:
     """Which programs made the bundle, and which server it was made from."""
     job(fake)

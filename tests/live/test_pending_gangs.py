@@ -82,3 +82,27 @@ def test_a_pod_without_room(
     assert "0/40 nodes are available: 32 Insufficient nvidia.com/gpu" in screen
     assert "since 03:00:00" in screen
     assert "kubectl describe pod train-1 -n ml # says what holds it" in screen
+
+
+def test_a_group_of_pods_that_kueue_holds(
+    fake: FakeApi, fake_kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Plain pods with a scheduling gate: the Workload of their group says why, not the gate."""
+    why = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu"
+    gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    for index in range(2):
+        labels = {"kueue.x-k8s.io/pod-group-name": "run7", "kueue.x-k8s.io/managed": "true"}
+        made = fake_api.pod(f"run7-{index}", labels=labels, phase="Pending")
+        del made["spec"]["nodeName"], made["status"]["containerStatuses"]
+        said = "Scheduling is blocked due to non-empty scheduling gates"
+        made["status"]["conditions"] = [{**gate, "message": said}]
+        fake.add(PODS, made)
+    pending = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": why}
+    workload = {"metadata": {"name": "run7", "namespace": "ml", "uid": "uid-run7"}}
+    workload |= {"spec": {"queueName": "team"}, "status": {"conditions": [pending]}}
+    fake.add("/apis/kueue.x-k8s.io/v1beta1/namespaces/ml/workloads", workload)
+    target = ("-l", "kueue.x-k8s.io/pod-group-name=run7", "-n", "ml")
+    found, screen = told(fake_kubeconfig, capsys, *target)
+    assert ("rendezvous-failure", []) == (found["verdict"]["kind"], found["verdict"]["culprits"])
+    assert f"Kueue has not admitted it (Pending: {why})" in screen
+    assert "its queue: team" in screen
