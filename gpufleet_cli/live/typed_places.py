@@ -5,6 +5,7 @@ The same places out of the environment or the settings file, which are of all jo
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -47,6 +48,8 @@ def _address(url: str, option: str, typed: str) -> None:
 
 
 def _folder(place: str, option: str, what: str) -> None:
+    if Path(place).expanduser().is_dir():  # what lies in it is counted later, once
+        return
     try:
         root = folder_files.files_of(place)[0]
     except OSError as exc:
