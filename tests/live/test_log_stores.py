@@ -41,7 +41,7 @@ def scripted(kind: str, lines: Response) -> Fetch:
         ((200, {}, b'{"data": 3}\n{'), "JSON|form|cut off"),
         ((400, {}, b"parse error at line 1"), "refused (400): parse error"),
         ((500, {}, b"too many outstanding requests"), "in trouble (500)"),
-        ((401, {}, b"no org id"), "does not know us (401): no org id"),
+        ((401, {}, b"no org id"), "wants the name of a tenant (401: no org id)"),
     ],
 )
 def test_an_answer_that_is_none_is_a_gap(kind: str, lines: Response, words: str) -> None:
