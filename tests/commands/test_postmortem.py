@@ -101,21 +101,25 @@ def milliseconds(text: str) -> str:
     return f"{whole}.{shown}Z" if shown else f"{whole}Z"
 
 
-@pytest.fixture(scope="module")
-def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place for the write-up of the bundled incident, which several tests look at."""
-    return tmp_path_factory.mktemp("bundled")
+_BUNDLED: list[Written] = []
+
+
+@pytest.fixture
+def bundled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Written:
+    """The write-up of the bundled incident, which several tests look at, made once."""
+    if not _BUNDLED:
+        _BUNDLED.append(write_up(BUNDLED, tmp_path, capsys))
+    return _BUNDLED[0]
 
 
 # --- The bundled incident of 1,024 ranks ----------------------------------------------------------
 
 
-def test_the_bundled_incident(bundled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bundled_incident(bundled: Written) -> None:
     """Everything that the contract names is there, in less than two million bytes."""
-    found = write_up(BUNDLED, bundled, capsys)
+    found, record = bundled, bundled.record
     check(found)
     assert len(found.html.encode()) < 2_000_000
-    record = found.record
     assert record["first_cause_at"] == "2026-03-11T03:41:07.341Z"
     assert record["detected_at"] == "2026-03-11T03:41:07.341Z"
     assert record["recovered_at"] is None
@@ -129,10 +133,9 @@ def test_the_bundled_incident(bundled: Path, capsys: pytest.CaptureFixture[str])
         assert expected.replace("_", "\\_") in text or expected in text, expected
 
 
-def test_three_lines_for_a_director(bundled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_three_lines_for_a_director(bundled: Written) -> None:
     """What happened and who, what it cost and how fast it was seen, what comes next."""
-    record = write_up(BUNDLED, bundled, capsys).record
-    what, price, after = record["summary"]
+    what, price, after = bundled.record["summary"]
     assert "train-run-7 (1,024 GPUs on 128 nodes) stopped on 2026-03-11" in what
     assert "495 GPU-h" in price
     assert "10m12s" in price

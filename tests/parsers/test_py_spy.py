@@ -83,14 +83,14 @@ def test_explain_shows_it_and_no_verdict_moves(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Where a rank was is shown beside it; the answer and its confidence stay."""
-    for one in ("dumps.tar.gz", "job.json", "kernel", "kubernetes", "logs", "topology.json"):
-        (tmp_path / one).symlink_to(root / "fixtures/train-run-7" / one)
+    for one in ("dumps", "logs", "topology.json"):
+        (tmp_path / one).symlink_to(root / "fixtures/cases/fr/fr-04-tp-cascade-16" / one)
     before = answer(capsys, tmp_path)
-    stack = tmp_path / "stacks" / "w-43" / "rank_344.txt"
+    stack = tmp_path / "stacks" / "w-3" / "rank_3.txt"
     stack.parent.mkdir(parents=True)
     stack.write_bytes(TEXT)
     assert before == answer(capsys, tmp_path)
-    main(["explain", str(tmp_path), "--rank", "344", "--follow-links"])
+    main(["explain", str(tmp_path), "--rank", "3", "--follow-links"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "its main thread (active+gil) was in RuntimeError.__init__ (errors.py:7) <" in shown
 

@@ -53,7 +53,7 @@ def test_an_entry_of_another_form_costs_itself(odd: Any) -> None:
 def test_lists_and_words_without_end_are_cut() -> None:
     """The file is evidence: whoever made it may have meant ill."""
     long = entry(why="\x1b[2J" * 5000, nodes=["n"] * 5000 + [3], spare_nodes="many", cause=7)
-    found = facts(document(*[long] * 5000))
+    found = facts(document(*[long] * (2 * restart_room.MOST_NODES)))
     assert len(found) == restart_room.MOST_NODES
     one = found[0]
     assert len(one.why) == restart_room.WHY_CHARS
