@@ -236,6 +236,8 @@ def test_a_month_of_xids_is_asked_of_marked_gpus_alone(
         found = metrics.history(fetch, "metrics", window("gpu-1", hours=72))
     assert [("gpu-1", 0, 79, ns(FALL))] == xids(found)
     assert b'"gpu":"1"' not in found.files[0][1]
+    (gap,) = found.gaps
+    assert f"XID history before {timestamps.format_ns(ns(OLD))}" == gap.what, "of three days two"
 
 
 def test_a_server_that_finds_it_too_much_is_asked_for_less(prometheus: Callable[..., str]) -> None:
