@@ -6,6 +6,7 @@ not hold up the others. `limitBytes` is never sent: it counts from the start and
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,9 @@ TAIL_LINES = 2_000
 MOST_TAIL_LINES = 64_000
 BYTE_CAP = 24 << 20
 PART_BYTES = 16_384
+SOME = 16
+ODD_SHARE = 32
+"""One log in so many may be longer than the others without all being asked for more."""
 START_S = 120
 """A program may be silent so long after its start, while it imports."""
 PEEKED = 3
@@ -47,6 +51,7 @@ class Had:
     told: Told
     is_cut: bool
     is_torn: bool = False
+    asked_lines: int = 0
 
 
 def gather(
@@ -61,8 +66,9 @@ def gather(
         else:
             waiting.append(task)
     missed: dict[LogTask, Missed] = {}
+    tail = _Tail()
     try:
-        for task, one in _read_all(api, waiting, {"tailLines": TAIL_LINES}, sink):
+        for task, one in _read_all(api, waiting, tail, sink):
             if isinstance(one, Had):
                 had[task] = one
             else:
@@ -89,6 +95,40 @@ def gather(
 Outcome = Had | Missed
 
 
+class _Tail:
+    """How many lines of a log are asked for. Where those that came first begin too late, the others are asked for
+    more at once, in place of twice. Safe to call from several threads."""
+
+    def __init__(self) -> None:
+        self.lines = TAIL_LINES
+        self._lock = threading.Lock()
+        self._read: list[Had] = []
+        self._cut = 0
+        self._looks_at = 2
+
+    def learn(self, one: Had) -> None:
+        """A log that came. Logs that were cut are looked at each time they have doubled in number."""
+        with self._lock:
+            if one.asked_lines == self.lines:
+                self._read.append(one)
+                self._cut += one.is_cut
+                if one.is_cut and self._cut >= self._looks_at:
+                    self._look()
+
+    def _look(self) -> None:
+        """By the words of a watchdog; by the silence alone once some logs have none."""
+        self._looks_at *= 2
+        told = [one.told for one in self._read]
+        since = log_depth.needed_since_ns(told)
+        is_told = len(told) >= SOME or any(one.first_timeout_ns is not None for one in told)
+        if since is None or not is_told:
+            return
+        shallow = sum(_is_shallow(one, since) for one in self._read)
+        if shallow > 1 and shallow * ODD_SHARE >= len(told) and self.lines < MOST_TAIL_LINES:
+            self.lines *= 2
+            self._read, self._cut, self._looks_at = [], 0, 2
+
+
 def _clear_kubelets(api: Api, missed: dict[LogTask, Missed]) -> None:
     """Reads that nothing answered speak of their kubelets only where the API server answers others
     now; past the deadline nobody can tell."""
@@ -103,11 +143,18 @@ def _clear_kubelets(api: Api, missed: dict[LogTask, Missed]) -> None:
 
 
 def _read_all(
-    api: Api, tasks: Sequence[LogTask], params: Params, sink: BundleWriter
+    api: Api, tasks: Sequence[LogTask], tail: _Tail, sink: BundleWriter
 ) -> Iterator[tuple[LogTask, Outcome]]:
+
+    def read(task: LogTask) -> Outcome:
+        one = _read(api, task, {"tailLines": tail.lines}, sink)
+        if isinstance(one, Had):
+            tail.learn(one)
+        return one
+
     for group in (False, True):  # suspects only when all others are through
         yield from threads.each(
-            lambda task: _read(api, task, params, sink),
+            read,
             [task for task in tasks if task.is_suspect is group],
             threads=api.threads,
             deadline=api.deadline,
@@ -131,7 +178,7 @@ def _read(
     data = _whole_lines(answer.body, begins_later=begins_later, is_torn=answer.cut)
     one = _measure(task, data, is_torn=answer.cut)
     is_cut = begins_later or (asked > 0 and (lines >= asked or _has_parts(data)))
-    one = replace(one, is_cut=is_cut)
+    one = replace(one, is_cut=is_cut, asked_lines=asked)
     if before is None or _is_deeper(one, before):
         sink.add_log(task.path, data, partial=answer.cut)
     return one

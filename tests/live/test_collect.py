@@ -214,35 +214,63 @@ def test_suspects_of_dead_nodes_come_last(fake: FakeApi, collect: Any) -> None:
 def test_a_tail_reaches_back_to_the_beginning_of_the_stall(fake: FakeApi, collect: Any) -> None:
     """Not a count of lines: the first timeout line minus the watchdog's timeout minus two steps."""
     job(fake, 2)
-    end = AT + timedelta(seconds=60)
-    noise = [
-        (end + timedelta(seconds=605, milliseconds=n), f"[rank0]: frame #{n}: c10d::work()")
-        for n in range(3000)
-    ]
-    lines = [
-        *stories.steps(0, 1, AT, 60),
-        *stories.timeouts(0, 1, end + timedelta(seconds=600)),
-        *noise,
-    ]
-    fake.logs["train-0", "trainer"] = text(lines)
+    fake.logs["train-0", "trainer"] = text(loud(0))
     done = collect("train")
     assert b"step 1055 " in done.log("train-0"), "before the watchdog began to count"
     assert not [what for what in done.missing if "beginning" in what]
 
 
-def test_a_log_read_again_lists_its_secrets_once(fake: FakeApi, collect: Any) -> None:
-    """By the lines that they have in the log that stays, not in the shorter one that it replaced."""
-    job(fake, 1)
+def loud(rank: int) -> list[Any]:
+    """Steps, a watchdog's timeout, and three thousand lines of stacks after it."""
     end = AT + timedelta(seconds=60)
     late = end + timedelta(seconds=605)
     noise = [(late + timedelta(milliseconds=n), f"frame #{n}: c10d::work()") for n in range(3000)]
-    lines = [
-        *stories.steps(0, 1, AT, 60),
-        *stories.timeouts(0, 1, end + timedelta(seconds=600)),
+    return [
+        *stories.steps(rank, 1, AT, 60),
+        *stories.timeouts(rank, 1, end + timedelta(seconds=600)),
         *noise,
     ]
-    lines.append((late + timedelta(seconds=9), "Authorization: Bearer abc.def-1234567890"))
-    fake.logs["train-0", "trainer"] = text(lines)
+
+
+def asked_for(fake: FakeApi) -> list[str]:
+    """What each read of a log asked for."""
+    return [query.get("tailLines", "since") for path, query in fake.asked if path.endswith("/log")]
+
+
+def test_where_all_logs_are_loud_they_are_not_all_read_twice(fake: FakeApi, collect: Any) -> None:
+    """The first ones begin too late; the others are asked for more lines at once."""
+    job(fake, 60)
+    for index in range(60):
+        fake.logs[f"train-{index}", "trainer"] = text(loud(index))
+    done = collect("train")
+    assert all(b"step 1055 " in done.log(f"train-{index}") for index in (0, 30, 59))
+    tails = asked_for(fake)
+    assert {"2000", "4000", "since"} == set(tails)
+    assert tails.count("since") == tails.count("2000") < 60
+
+
+def test_one_loud_log_does_not_lengthen_the_others(fake: FakeApi, collect: Any) -> None:
+    """A log in a gang that begins too late is read again; of long ones that reach back no more is asked."""
+    job(fake, 60)
+    began = AT - timedelta(seconds=540)
+    long = [(began + timedelta(milliseconds=100 * n), "data: one more shard") for n in range(6000)]
+    for index in range(1, 60):
+        lines = [
+            *stories.steps(index, 1, AT, 60),
+            *stories.timeouts(index, 1, AT + timedelta(seconds=660)),
+        ]
+        fake.logs[f"train-{index}", "trainer"] = text([*long, *lines] if index % 2 else lines)
+    fake.logs["train-0", "trainer"] = text(loud(0))
+    collect("train")
+    assert 1 == asked_for(fake).count("since")
+    assert 60 == asked_for(fake).count("2000")
+
+
+def test_a_log_read_again_lists_its_secrets_once(fake: FakeApi, collect: Any) -> None:
+    """By the lines that they have in the log that stays, not in the shorter one that it replaced."""
+    job(fake, 1)
+    last = (AT + timedelta(seconds=674), "Authorization: Bearer abc.def-1234567890")
+    fake.logs["train-0", "trainer"] = text([*loud(0), last])
     done = collect("train")
     kept = done.log("train-0").splitlines()
     hidden = [one["where"] for one in done.manifest["hidden"] if one["file"].endswith(".log")]
