@@ -65,7 +65,7 @@ def environment(scratch: Path, nodes: int, kubeconfig: str | None, program: str)
     os.environ.pop("GPUFLEET_NO_STATE", None)
     context = completion.current_context(str(config), dict(os.environ))
     made = name_cache.Names(nodes=[f"gpu-node-{number:05}" for number in range(nodes)])
-    name_cache.remember(SimpleNamespace(context=context), None, made, whole=True)  # type: ignore[arg-type]
+    name_cache.remember(SimpleNamespace(context=context), None, made, whole=name_cache.KINDS)  # type: ignore[arg-type]
     folder = scratch / "bin"
     folder.mkdir()
     (folder / "gpufleet").symlink_to(program)
