@@ -296,9 +296,9 @@ def test_no_kubelet_answers(scene: Scene) -> None:
 # --- Throttled, no longer known, not allowed ------------------------------------------------------
 
 
-def test_throttled_for_some_seconds(scene: Scene, front: FaultProxy) -> None:
+def test_throttled_for_ten_seconds(scene: Scene, front: FaultProxy) -> None:
     """429 is waited out from the first request on; said once, counted, and nothing is missing for it."""
-    front.throttle(seconds=5)
+    front.throttle(seconds=10)
     done = scene.collect(scene.config(url=front.url), "--deadline", "60s")
     done.is_fine(3, within_s=60)
     assert scene.pods == done.logs

@@ -1,4 +1,4 @@
-"""Hours of metrics around a job, as promtool takes them: a healthy job, and what may happen to it.
+"""Four hours of metrics around a job, as promtool takes them: a healthy job, and what may happen to it.
 
 The job has two pods of two GPUs on `node-a` and `node-b`; `node-c` and `other-run-worker-0` are somebody else's.
 Time begins at 0 and is in seconds. A value of None is a sample that nobody scraped.
@@ -12,9 +12,7 @@ from typing import Literal
 
 At = Callable[[float], float | None]
 Mapping = Literal["exported", "own", "none"]
-HOURS_S = 2.5 * 3600.0
-"""How long most histories are: each rule's longest look back, and then a fault with all that it may take."""
-NEVER_S = 1e9
+HOURS_S = 4 * 3600.0
 PODS = {"train-run-7-worker-0": "node-a", "train-run-7-worker-1": "node-b"}
 OTHERS = {"other-run-worker-0": "node-c"}
 STALE = float("inf")
@@ -45,10 +43,10 @@ class Course:
     `pauses` are (from, to) without a step. After `ends_at` nothing is scraped of it."""
 
     begins_at: float = 0.0
-    ends_at: float = NEVER_S
+    ends_at: float = HOURS_S + 1
     pauses: tuple[tuple[float, float], ...] = ()
     slower: tuple[tuple[float, float, float], ...] = ()
-    saves_until: float = NEVER_S
+    saves_until: float = HOURS_S + 1
     frozen: bool = False
     """A gateway goes on with the last values after the end."""
     gauge_at_zero: bool = False
@@ -96,7 +94,6 @@ class History:
     gone: dict[Gpu, float] = field(default_factory=dict)
     unready: dict[str, float] = field(default_factory=dict)
     extra: dict[str, At] = field(default_factory=dict)
-    end_s: float = HOURS_S
 
     def series(self) -> dict[str, At]:
         """Everything, by its name with labels."""
@@ -127,7 +124,7 @@ class History:
         found: dict[str, At] = {}
         for pod, node in (PODS | OTHERS).items():
             space = "train" if pod in PODS else "other"
-            end = self.course.ends_at if pod in PODS else NEVER_S
+            end = self.course.ends_at if pod in PODS else HOURS_S + 1
             labels = f'namespace="{space}", pod="{pod}", uid="{pod}-1"'
             if not self.job.kube_pods:
                 continue
@@ -137,7 +134,7 @@ class History:
                 name = f'kube_pod_status_phase{{{labels}, phase="{phase}"}}'
                 found[name] = until(value, end)
         for node in sorted({*PODS.values(), *OTHERS.values()}):
-            since = self.unready.get(node, NEVER_S)
+            since = self.unready.get(node, HOURS_S + 1)
             for status in ("true", "false", "unknown"):
                 name = f'kube_node_status_condition{{node="{node}", condition="Ready", status="{status}"}}'
                 before = 1.0 if status == "true" else 0.0
@@ -154,7 +151,7 @@ class History:
         own = {name: at for (name, whose), at in self.readings.items() if whose == gpu}
         dead = self.gone.get(gpu)
         node_dead = self.unready.get((PODS | OTHERS)[gpu[0]])
-        end = min(x for x in (dead, node_dead, NEVER_S) if x is not None)
+        end = min(x for x in (dead, node_dead, HOURS_S + 1) if x is not None)
         return {self.gpu_series(name, gpu): _ending(at, end) for name, at in (usual | own).items()}
 
     def gpu_series(self, name: str, gpu: Gpu) -> str:
@@ -215,7 +212,7 @@ def _ending(at: At, end: float) -> At:
 def written(history: History) -> list[dict[str, str]]:
     """As `input_series` has it."""
     step = history.job.scrape_s
-    times = [k * step for k in range(int(history.end_s / step) + 1)]
+    times = [k * step for k in range(int(HOURS_S / step) + 1)]
     found = []
     for name, at in history.series().items():
         values = [at(t) for t in times]

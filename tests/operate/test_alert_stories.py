@@ -14,7 +14,6 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 from operate.alert_histories import (
     HOURS_S,
-    NEVER_S,
     At,
     Course,
     History,
@@ -43,8 +42,8 @@ UNKUBED = Job(kube_pods=False)
 RENAMED = Job(labels="none", scrape_node="kubernetes_node")
 RELABELLED = Job(labels="none", scrape_node="node", host="hostname")
 JOBS = {"small": SMALL, "large": LARGE, "bare": BARE}
-AT = 4_530.0
-"""When a fault begins: past each rule's longest look back, and not on a scrape."""
+AT = 7_230.0
+"""When a fault begins: two hours in, and not on a scrape."""
 SICK = ("train-run-7-worker-1", 1)
 OTHER = ("other-run-worker-0", 0)
 FIRING = 'ALERTS{alertstate="firing"}'
@@ -124,11 +123,6 @@ def question(names: str, at_s: float, over_s: float, samples: list[str]) -> dict
     }
 
 
-def silent(history: History) -> list[dict[str, Any]]:
-    """No name at all."""
-    return [question(FIRING, history.end_s, history.end_s, [])]
-
-
 # --- What pages nobody ----------------------------------------------------------------------------
 
 
@@ -154,7 +148,7 @@ def first_compile(job: Job) -> History:
 
 
 def no_step_yet(job: Job) -> History:
-    return History(job=job, course=Course(begins_at=NEVER_S, gauge_at_zero=True))
+    return History(job=job, course=Course(begins_at=HOURS_S + 1, gauge_at_zero=True))
 
 
 def warm_up(job: Job) -> History:
@@ -190,7 +184,7 @@ def saves_before(job: Job) -> float:
 
 def never_saved(job: Job) -> History:
     """The gauge is there from the beginning, and 0."""
-    history = History(job=job, end_s=hours_s(job))
+    history = History(job=job)
     for name in list(history.series()):
         if "last_checkpoint" in name:
             history.extra[name] = steady(0.0)
@@ -245,7 +239,7 @@ def moved(job: Job) -> History:
 
 
 def eight_percent(job: Job) -> History:
-    return History(job=job, course=Course(slower=((AT, NEVER_S, 1.08),)))
+    return History(job=job, course=Course(slower=((AT, HOURS_S + 1, 1.08),)))
 
 
 def other_people(job: Job) -> History:
@@ -289,9 +283,9 @@ def in_turn(stories: Sequence[Make | Sick]) -> list[ParameterSet]:
 
 @pytest.mark.parametrize(("make", "job"), in_turn(HEALTHY))
 def test_a_healthy_job_pages_nobody(make: Make, job: Job, tmp_path: Path) -> None:
-    """No alert of any name fires in all the time."""
-    history = make(job)
-    run = judged(tmp_path, history, silent(history), Limits())
+    """No alert of any name fires in four hours."""
+    asked = [question(FIRING, HOURS_S, HOURS_S, [])]
+    run = judged(tmp_path, make(job), asked, Limits())
     assert run.returncode == 0, run.stdout + run.stderr
 
 
@@ -300,32 +294,27 @@ def test_a_healthy_job_pages_nobody(make: Make, job: Job, tmp_path: Path) -> Non
 
 def stall(job: Job) -> History:
     """No step any more, and every GPU at 100 %."""
-    return History(job=job, course=Course(pauses=((AT, NEVER_S),)))
+    return History(job=job, course=Course(pauses=((AT, HOURS_S + 1),)))
 
 
 def thirty_percent(job: Job) -> History:
-    return History(job=job, course=Course(slower=((AT, NEVER_S, 1.3),)))
+    return History(job=job, course=Course(slower=((AT, HOURS_S + 1, 1.3),)))
 
 
 def saves(job: Job) -> float:
-    """When the last checkpoint was: three intervals are left."""
-    return min(AT, hours_s(job) - 3 * job.interval_s) // job.interval_s * job.interval_s
-
-
-def hours_s(job: Job) -> float:
-    """Long enough for four checkpoints."""
-    return max(HOURS_S, 4 * job.interval_s)
+    """When the last checkpoint was: three intervals of the four hours are left."""
+    return min(AT, HOURS_S - 3 * job.interval_s) // job.interval_s * job.interval_s
 
 
 def no_save(job: Job) -> History:
-    return History(job=job, course=Course(saves_until=saves(job)), end_s=hours_s(job))
+    return History(job=job, course=Course(saves_until=saves(job)))
 
 
 def xid_value(job: Job) -> History:
     """A code that the job dies of: the GPU goes, the job stalls, the node follows."""
     return History(
         job=job,
-        course=Course(pauses=((AT, NEVER_S),)),
+        course=Course(pauses=((AT, HOURS_S + 1),)),
         readings={("DCGM_FI_DEV_XID_ERRORS", SICK): changes(0.0, AT, 79.0)},
         gone={SICK: AT + 900},
         unready={"node-b": AT + 3000},
@@ -363,7 +352,7 @@ def pod_without_gpus(job: Job) -> History:
 
 
 def not_ready(job: Job) -> History:
-    return History(job=job, course=Course(pauses=((AT, NEVER_S),)), unready={"node-b": AT})
+    return History(job=job, course=Course(pauses=((AT, HOURS_S + 1),)), unready={"node-b": AT})
 
 
 def reading(field: str, at: Callable[..., float | None]) -> Make:
@@ -397,7 +386,7 @@ SICK_ONES = (
         make=no_save,
         alert="GpufleetCheckpointLate",
         soonest_s=lambda job: saves(job) + 1.2 * job.interval_s - AT,
-        latest_s=lambda job: min(saves(job) + 3 * job.interval_s, hours_s(job)) - AT,
+        latest_s=lambda job: min(saves(job) + 3 * job.interval_s, HOURS_S) - AT,
     ),
     Sick(
         make=never_saved,
@@ -445,18 +434,17 @@ SICK_ONES = (
 )
 
 
-def in_time(sick: Sick, history: History) -> list[dict[str, Any]]:
+def in_time(sick: Sick, job: Job) -> list[dict[str, Any]]:
     """Not before it may, then within its delay, and few names in all."""
     named = f'ALERTS{{alertstate="firing", alertname="{sick.alert}"}}'
-    job = history.job
     soonest, latest = sick.soonest_s(job), sick.latest_s(job)
-    names = f"count(group by (alertname) (count_over_time({FIRING}[{history.end_s:.0f}s]))) <= bool {MOST_NAMES}"
+    names = f"count(group by (alertname) (count_over_time({FIRING}[{HOURS_S:.0f}s]))) <= bool {MOST_NAMES}"
     return [
-        question(FIRING, AT + soonest, history.end_s, []),
+        question(FIRING, AT + soonest, HOURS_S, []),
         question(named, AT + latest, latest - soonest, [sick.alert]),
         {
             "expr": names,
-            "eval_time": f"{history.end_s:.0f}s",
+            "eval_time": f"{HOURS_S:.0f}s",
             "exp_samples": [{"labels": "{}", "value": 1}],
         },
     ]
@@ -465,16 +453,14 @@ def in_time(sick: Sick, history: History) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("sick", "job"), in_turn(SICK_ONES))
 def test_a_fault_pages_in_time(sick: Sick, job: Job, tmp_path: Path) -> None:
     """Its own alert fires within its delay, none before, and at most four names in all."""
-    history = sick.make(job)
-    run = judged(tmp_path, history, in_time(sick, history), Limits())
+    run = judged(tmp_path, sick.make(job), in_time(sick, job), Limits())
     assert run.returncode == 0, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize(("sick", "job"), in_turn(SICK_ONES))
 def test_doubled_limits_fail(sick: Sick, job: Job, tmp_path: Path) -> None:
     """The same questions are answered otherwise by rules whose every limit is doubled: each limit matters."""
-    history = sick.make(job)
-    run = judged(tmp_path, history, in_time(sick, history), Limits().doubled(), sick.alert)
+    run = judged(tmp_path, sick.make(job), in_time(sick, job), Limits().doubled(), sick.alert)
     assert run.returncode == 1, run.stdout
     assert sick.alert in run.stdout + run.stderr
 
@@ -499,14 +485,13 @@ def test_a_fault_pages_however_nodes_are_named(name: str, job: Job, tmp_path: Pa
     """Without any series of pods DCGM's labels tell which nodes are the job's; without DCGM's labels of pods, the
     node that the scrape wrote, whatever the exporter takes its host to be."""
     sick = sick_one(name)
-    history = sick.make(job)
-    run = judged(tmp_path, history, in_time(sick, history), Limits())
+    run = judged(tmp_path, sick.make(job), in_time(sick, job), Limits())
     assert run.returncode == 0, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("job", [UNKUBED, RENAMED], ids=["unkubed", "renamed"])
 def test_other_peoples_nodes_page_nobody_however_they_are_named(job: Job, tmp_path: Path) -> None:
     """Neither the fallback by labels nor the node of the scrape takes in what is somebody else's."""
-    history = other_people(job)
-    run = judged(tmp_path, history, silent(history), Limits())
+    asked = [question(FIRING, HOURS_S, HOURS_S, [])]
+    run = judged(tmp_path, other_people(job), asked, Limits())
     assert run.returncode == 0, run.stdout + run.stderr
