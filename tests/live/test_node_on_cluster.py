@@ -27,6 +27,12 @@ def kubectl(kubeconfig: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+def listed(kubeconfig: Path) -> set[str]:
+    """All nodes, as kubectl has them."""
+    names = kubectl(kubeconfig, "get", "nodes", "-o", "name").split()
+    return {name.removeprefix("node/") for name in names}
+
+
 def test_a_node_and_all_nodes(
     namespace: Namespace,
     kubeconfig: Path,
@@ -74,10 +80,11 @@ def test_a_node_and_all_nodes(
     assert "Ready=Unknown" in told
     assert all(len(line) <= 80 for line in told.splitlines())
 
+    before = listed(kubeconfig)
     assert 0 == main(["nodes", "-o", "json"])
     every = {one["name"]: one for one in json.loads(capsys.readouterr().out)["nodes"]}
-    listed = kubectl(kubeconfig, "get", "nodes", "-o", "name").split()
-    assert {name.removeprefix("node/") for name in listed} == set(every)
+    after = listed(kubeconfig)  # other tests make and remove theirs meanwhile
+    assert set(made) <= before & after <= set(every) <= before | after
     assert [False, True, True] == [every[name]["ill"] for name in made]
 
     offered = completion.matches(["gpufleet", "node", made[0][:-1]], dict(os.environ))
