@@ -16,6 +16,5 @@ def put(place: Path, data: bytes, *, is_private: bool = False) -> None:
             draft.touch(mode=0o600)
         draft.write_bytes(data)
         draft.replace(place)
-    except BaseException:
+    finally:
         draft.unlink(missing_ok=True)
-        raise
