@@ -291,6 +291,22 @@ def test_words_of_a_container_have_a_limit_together() -> None:
     assert told.commands[-1] == ("torchrun", "--x", "$A")
 
 
+@pytest.mark.parametrize("by_kubelet", [True, False], ids=["arguments", "assignments"])
+def test_the_limit_is_of_arguments_and_assignments_too(by_kubelet: bool) -> None:
+    """A hundred thousand of some bytes each would be a gigabyte; what is over the limit counts as not known."""
+    env = {"A": "x" * 8_000}
+    if by_kubelet:
+        told = commands_of(("run", *["b$(A)"] * 100_000), env)
+        kept = list(told.commands[0])
+    else:
+        script = "\n".join(f"a{number}=b$A" for number in range(100_000))
+        told = commands_of(("sh", "-c", script), env)
+        kept = [value or "" for value in told.exports.values()]
+        assert (100_000, None) == (len(told.exports), told.exports["a99999"])
+    assert sum(map(len, kept)) < 2 * MOST_TEXT
+    assert len(kept[1]) == 8_001
+
+
 def test_here_documents_are_left_out_and_a_mark_that_never_ends_begins_none() -> None:
     script = "cat <<'EOF' > f\ntorchrun no.py\nEOF\ncat <<NEVER\ntorchrun yes.py"
     told = commands_of(("sh", "-c", script), {})

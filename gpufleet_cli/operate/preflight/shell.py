@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Env = Mapping[str, str | None]
@@ -46,7 +46,17 @@ class Told:
 
 def commands_of(words: Sequence[str], env: Env) -> Told:
     """The commands of a container; of `sh -c SCRIPT` those of the script."""
-    plain = [expanded(word, env, in_shell=False) for word in words]
+    left = MOST_TEXT
+
+    def put_in(word: str, known: Env, *, in_shell: bool = True) -> str:
+        nonlocal left
+        if left <= 0:
+            return word
+        text = expanded(word, known, in_shell=in_shell)
+        left -= len(text)
+        return text
+
+    plain = [put_in(word, env, in_shell=False) for word in words]
     script = _script(plain)
     text = " ".join(plain)
     if script is None:
@@ -54,13 +64,10 @@ def commands_of(words: Sequence[str], env: Env) -> Told:
     exports: dict[str, str | None] = {}
     found: list[Words] = []
     known = dict(env)
-    left = MOST_TEXT
     for command in _split(script):
-        rest = _assignments(command, exports, known)
+        rest = _assignments(command, exports, known, put_in)
         if rest:
-            words = tuple(expanded(word, known, in_shell=True) for word in rest)
-            left -= sum(map(len, words))
-            found.append(words if left > 0 else tuple(rest))
+            found.append(tuple(put_in(word, known) for word in rest))
     return Told(commands=tuple(found), exports=exports, text=text)
 
 
@@ -156,7 +163,10 @@ def _tokens(text: str) -> list[str]:
 
 
 def _assignments(
-    command: list[str], exports: dict[str, str | None], known: dict[str, str | None]
+    command: list[str],
+    exports: dict[str, str | None],
+    known: dict[str, str | None],
+    put_in: Callable[[str, Env], str],
 ) -> list[str]:
     """The command without `export A=1`, `A=1 B=2` and `env A=1` before it, which go to `exports` and to all
     that is `known`."""
@@ -166,7 +176,7 @@ def _assignments(
         while words and words[0].startswith("-"):
             words.pop(0)
     while words and (match := _ASSIGNED.fullmatch(words[0])) is not None:
-        value = expanded(match[2], known, in_shell=True)
+        value = put_in(match[2], known)
         exports[match[1]] = known[match[1]] = None if is_open(value) else value
         words.pop(0)
     return words if command[0] != "export" else []
